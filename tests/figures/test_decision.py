@@ -221,8 +221,15 @@ def test_the_five_lines_apply_dp_sgd_where_it_is_the_most_accurate(decision, nam
 
 
 def test_without_a_level_that_limits_identification_the_five_lines_ask_for_one_that_does(decision, names):
-    vague = TRAININGS | {"natural-1.0": TRAININGS["natural-8.0"], "dpsgd-4.0": TRAININGS["none-nan"]}
-    assert run(dataclasses.replace(decision, trainings=vague), names).startswith("No level that was tried limits")
+    near = training("channel", 3.0, shape="natural", capacity=2.5, noise="fresh")
+    vague = dataclasses.replace(
+        decision, trainings=TRAININGS | {"natural-1.0": near, "dpsgd-4.0": TRAININGS["none-nan"]}
+    )
+    why = run(vague, names)
+    assert why.startswith(
+        "No level that was tried limits identification to 50 %. Nearest comes natural noise (1 nats a use)"
+    )
+    assert "and is right for 80 % of new records. The lines below limit it to 50 % among 100" in why
     assert (names["target"].probability, names["target"].among, names["target"].uses) == (0.5, MEMBERS, USES)
 
 
@@ -234,9 +241,12 @@ def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision)
     chance = 0.1 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .11, 95 % from .099
     other = valued(decision, chance, "natural", "test_accuracy")
     assert other.next_step[0].startswith("Take DP-SGD (noise multiplier 4): it is the only one of those tried")
-    assert "limits identification and beats guessing. It is right for 70 %" in other.next_step[0]
+    assert "limits identification to 50 % and beats guessing. It is right for 70 %" in other.next_step[0]
     none = valued(other, chance, "dpsgd", "test_accuracy")
-    assert "identification and is right more often than a guess, the most frequent label (10 %)" in none.next_step[0]
+    assert (
+        "identification to 50 % and is right more often than a guess, the most frequent label (10 %)"
+        in none.next_step[0]
+    )
     assert "the most frequent label (80 %)" in dataclasses.replace(decision, majority=0.8).next_step[0]
 
 

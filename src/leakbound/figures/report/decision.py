@@ -34,7 +34,10 @@ _GUESSING = 0.5  # AUC
 _INVERTED = ["metric", "variant", "chosen", "status", "level", "value"]
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
-_BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN}
+_RECOMMENDED = (
+    0.5  # probability up to which one does, so that an attacker is wrong at least as often as right
+)
+_BOUNDS = {"bound_text": bound_text, "infinity": math.inf, "certain": _CERTAIN, "recommended": _RECOMMENDED}
 
 
 @dataclass(frozen=True)
@@ -203,8 +206,8 @@ class Decision:
 
     @cached_property
     def winner(self) -> pd.Series | None:
-        """The most accurate useful arm that limits identification and that a few lines apply, None without one."""
-        arms = self.arms.query("identified < @_CERTAIN and useful and defense in @_APPLIED")
+        """The most accurate useful arm that limits identification to .5 and that a few lines apply, or None."""
+        arms = self.arms.query("identified <= @_RECOMMENDED and useful and defense in @_APPLIED")
         return None if arms.empty else arms.loc[arms["accuracy"].idxmax()]
 
     @property
@@ -217,7 +220,7 @@ class Decision:
         """Choice of an arm and its reason, lines of code that apply it, and the meaning of their names."""
         natural = self.arms[self.arms["defense"] == "natural"]
         if self.winner is None and natural.empty:
-            return ["No protection that was tried limits identification."]
+            return ["No protection that was tried limits identification to 50 %."]
         arm = natural.iloc[0] if self.winner is None else self.winner
         return [part.strip() for part in self._text("next_step.txt", arm=arm).split("\n\n")]
 
