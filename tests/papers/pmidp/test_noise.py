@@ -55,8 +55,9 @@ def test_common_noise_keeps_every_budget_and_spends_one_exactly(federation, rule
 def test_noise_at_clients_and_at_the_server_give_the_average_equal_variance(federation):
     """Theorem 2, also for unequal budgets."""
     norms, budgets, dimension = federation
-    at_server = server_noise(norms, budgets, dimension)
-    at_clients = client_noise(norms, budgets, dimension)
+    weights = budgets / budgets.sum()
+    at_server = server_noise(norms, budgets, dimension, weights)
+    at_clients = client_noise(norms, budgets, dimension, weights)
     assert at_clients.aggregate_std == pytest.approx(at_server.aggregate_std, rel=1e-10)
     assert utility(at_clients, dimension) == pytest.approx(utility(at_server, dimension), rel=1e-10)
 
@@ -138,6 +139,15 @@ def test_budgets_have_the_asked_mean_and_spread_and_a_floor():
 def test_impossible_settings_are_named(norms, budgets, dimension, message):
     with pytest.raises(ValueError, match=message):
         personalized_noise(np.array(norms), np.array(budgets), dimension)
+
+
+@pytest.mark.parametrize(
+    ("clients", "weights", "message"),
+    [(2, [0.5, 0.6], "that sum to 1"), (2, [1.5, -0.5], "that sum to 1"), (0, [], "no clients")],
+)
+def test_weights_that_are_no_shares_are_refused(clients, weights, message):
+    with pytest.raises(ValueError, match=message):
+        client_noise(np.ones(clients), np.ones(clients), 10, np.array(weights))
 
 
 def test_aggregate_std_adds_the_noise_of_clients_and_server():

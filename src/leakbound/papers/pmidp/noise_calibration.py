@@ -68,15 +68,16 @@ def log_noise_unit(max_param_norms: PerClient, mi_budgets: PerClient, dimension:
     return np.log(max_param_norms) - 0.5 * (math.log(dimension) + log_expm1(2 * mi_budgets / dimension))
 
 
-def server_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
+def server_noise(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
+) -> AggregateNoise:
     """Compute the noise of the server under which the average reveals at most ε_k: σ_s = max_k p_k α_k.
-
-    All weights p_k are equal.
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -85,20 +86,23 @@ def server_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: i
         PMIDP-FL, Theorem 1 (one C and ε for all), and (5.22). The noise is sufficient. In low dimension it is
         more than necessary, because the distribution that attains the bound exceeds the threshold.
     """
-    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension)
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
     return AggregateNoise(shares, np.zeros(len(shares)), math.exp(log_needed))
 
 
-def client_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> AggregateNoise:
+def client_noise(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None = None
+) -> AggregateNoise:
     """Compute equal noise of clients under which the average reveals at most ε_k: σ_c = max_k p_k α_k / ‖p‖.
 
-    All weights are equal. The average has the same distribution as under :func:`server_noise` (Theorem 2).
-    The bound holds for the average. An upload reveals far more (:func:`server_leak`).
+    The average has the same distribution as under :func:`server_noise` (Theorem 2). The bound holds for the
+    average. An upload reveals far more (:func:`server_leak`).
 
     Args:
         max_param_norms: Clipping threshold C_k of each client, > 0.
         mi_budgets: Budget ε_k of each client in nats for one round, > 0.
         dimension: Number of parameters d.
+        weights: Weights p_k that sum to 1. Default: equal weights.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -106,7 +110,7 @@ def client_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: i
     Source:
         PMIDP-FL, Corollary 1 (one C and ε for all), and (5.21), the baseline of PMIDP-FL.
     """
-    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension)
+    shares, log_needed = _needed(max_param_norms, mi_budgets, dimension, weights)
     std = math.exp(log_needed - math.log(np.linalg.norm(shares)))
     return AggregateNoise(shares, np.full(len(shares), std), 0.0)
 
@@ -173,11 +177,21 @@ def draw_budgets(
     return np.maximum(mean + spread * generator.standard_normal(n_clients), least)
 
 
-def _needed(max_param_norms: PerClient, mi_budgets: PerClient, dimension: int) -> tuple[PerClient, float]:
-    """Return equal weights, and the logarithm of the noise that their average needs."""
-    shares = np.full(len(mi_budgets), 1 / len(mi_budgets))
-    log_unit = log_noise_unit(max_param_norms, mi_budgets, dimension)
-    return shares, float((np.log(shares) + log_unit).max())
+def _needed(
+    max_param_norms: PerClient, mi_budgets: PerClient, dimension: int, weights: PerClient | None
+) -> tuple[PerClient, float]:
+    """Return checked weights, or equal ones, and the logarithm of the noise that their average needs."""
+    n_clients = len(mi_budgets)
+    if n_clients < 1:
+        raise ValueError("there are no clients: give at least one budget")
+    shares = np.full(n_clients, 1 / n_clients) if weights is None else weights
+    if len(shares) != n_clients or np.any(shares < 0) or not math.isclose(shares.sum(), 1, rel_tol=1e-9):
+        raise ValueError(
+            f"weights: {len(shares)} that sum to {shares.sum():g} for {n_clients} clients; give one for each, none "
+            "negative, that sum to 1"
+        )
+    with np.errstate(divide="ignore"):
+        return shares, float((np.log(shares) + log_noise_unit(max_param_norms, mi_budgets, dimension)).max())
 
 
 def aggregate_leak(noise: AggregateNoise, max_param_norms: PerClient, dimension: int) -> PerClient:
