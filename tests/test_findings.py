@@ -38,6 +38,7 @@ def test_what_no_row_has_is_an_error():
         kept.claim("tan2024/fig15/no_such_claim")
 
 
+@pytest.mark.slow
 def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects():
     key = "tan2024/fig15_recipes/dpsgd_against_membership"
     single = [findings.Numbers(name).claim(key) for name in ("rates", "svhn_celeba")]

@@ -24,6 +24,7 @@ def limits(draw, members, others, canaries=None, delta=0.0):
     return {(one.source, one.quantity): one for one in coin_limits(bound, 0.95, known, rest, canaries)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_limits_of_randomized_response_are_above_the_truth_in_at_most_five_percent(epsilon):
     """Whether each record was used is released with the truth at e^ε/(1 + e^ε): exactly ε of adding or removing it."""
@@ -45,6 +46,7 @@ def test_limits_of_randomized_response_are_above_the_truth_in_at_most_five_perce
     assert (over / TRIALS <= SLACK).all(), over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.03, 0.3])
 def test_nats_of_a_mechanism_that_reveals_all_or_nothing_are_not_overstated(share):
     """It reveals share · ln 2 about a coin; trials that were taken for independent ones would show ln 2."""

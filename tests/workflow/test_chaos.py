@@ -83,6 +83,7 @@ def hidden_or_unfinished(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*") if path.name.startswith(".") or path.suffix == ".pt"}
 
 
+@pytest.mark.slow
 def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(damaged, small):
     training, attacks = damaged.results / "runs" / RUN, damaged.results / "attacks" / RUN
 
