@@ -188,10 +188,14 @@ def mutual_information(covariance: Float[np.ndarray, "d d"], first: Sequence[int
     Raises:
         ValueError: If Σ is not positive definite, or the indices are none, all, out of range, or repeated.
     """
-    chosen = set(first)
-    dimension = len(covariance)
-    if len(chosen) != len(first) or not chosen or not chosen < set(range(dimension)):
-        raise ValueError(f"indices {list(first)}: some, not all, of 0..{dimension - 1}, each once")
-    rest = [index for index in range(dimension) if index not in chosen]
+    rest = _complement(len(covariance), first)
     blocks = (covariance[np.ix_(block, block)] for block in (list(first), rest))
     return 0.5 * (sum(map(log_determinant, blocks)) - log_determinant(covariance))
+
+
+def _complement(dimension: int, indices: Sequence[int]) -> list[int]:
+    """Return the other indices for some, not all, distinct coordinates."""
+    chosen = set(indices)
+    if len(chosen) != len(indices) or not chosen or not chosen < set(range(dimension)):
+        raise ValueError(f"indices {list(indices)}: some, not all, of 0..{dimension - 1}, each once")
+    return [index for index in range(dimension) if index not in chosen]

@@ -168,12 +168,7 @@ def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = N
             budget = {} if alone else {name: stated["replica"][name] for name in ("delta", "accountant")}
             labels = stated["replica"]["labels"] if behind else stated["labels"]
             bounds = stated_bounds(events, ratios if channel else None, **budget, labels=labels)
-            if bounds is None or not all(
-                _agree(value, stated[of][name])
-                for of in _GROUPS
-                for name, value in bounds[of].items()
-                if isinstance(value, int | float)
-            ):
+            if bounds is None or not all(_same(bounds[of], stated[of]) for of in _GROUPS):
                 source = "its channel give" if channel else f"its {events[0].bound} gives"
                 raise ValueError(
                     f"the provenance states other bounds than its events and {source}: train again"
@@ -236,6 +231,13 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
             f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
         )
     return stated, events
+
+
+def _same(bounds: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
+    """Return whether all numbers of some bounds are stated."""
+    return all(
+        _agree(value, stated[name]) for name, value in bounds.items() if isinstance(value, int | float)
+    )
 
 
 def _agree(value: int | float, other: int | float) -> bool:

@@ -225,12 +225,7 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     order = np.argsort(-signal, kind="stable")
     positive = signal[order][: np.count_nonzero(signal)]
     budget = 2.0 * capacity * AIM
-    # ln(λ_j / λ_{j+1}) >= 0, accurate for close and for distant values
-    upper = positive[:-1]
-    lower = positive[1:]
-    near = upper < 2.0 * lower
-    relative = np.divide(upper - lower, lower, out=np.zeros_like(upper), where=near)
-    steps = np.where(near, np.log1p(relative), np.log(upper) - np.log(lower))
+    steps = _log_ratio(positive[:-1], positive[1:])  # ln(λ_j / λ_{j+1}) >= 0
     spent = np.concatenate([[0.0], np.cumsum(np.arange(1, positive.size) * steps)])  # Σ_{i<=m} ln(λ_i / λ_m)
     active = int(np.count_nonzero(spent[: positive.size] < budget))
     gain, variances = np.zeros_like(signal), np.zeros_like(signal)
@@ -245,3 +240,10 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     gain[chosen] = -np.expm1(-excess)
     variances[chosen] = gain[chosen] * level
     return WaterFilling(level, gain, variances, active * level + float(signal[order[active:]].sum()))
+
+
+def _log_ratio(upper: Float[np.ndarray, " n"], lower: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Compute ln(upper / lower) for upper >= lower > 0, accurately for close and for distant values."""
+    near = upper < 2.0 * lower
+    relative = np.divide(upper - lower, lower, out=np.zeros_like(upper), where=near)
+    return np.where(near, np.log1p(relative), np.log(upper) - np.log(lower))

@@ -161,10 +161,7 @@ class ChannelSampler:
     def _shaped(self, normal: Callable[[int], Tensor]) -> Tensor:
         """Transform standard normal numbers (..., width) into noise (..., d)."""
         if self._triangle is not None:
-            # Rows times an upper triangular factor, a Fortran array of the same type, in place.
-            (multiply,) = linalg.get_blas_funcs(("trmm",), (self._triangle,))
-            drawn = normal(self.channel.dimension).numpy().T
-            noise = torch.from_numpy(multiply(1.0, self._triangle, drawn, trans_a=1, overwrite_b=1).T)
+            noise = _times_triangular(normal(self.channel.dimension), self._triangle)
         elif self._factor is not None:
             noise = normal(len(self._factor)) @ self._factor
         elif isinstance(self.channel.basis, Directions):
@@ -267,6 +264,14 @@ def _triangular(factor: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
     triangle = linalg.qr(factor, mode="r", overwrite_a=True, check_finite=False)[0]
     triangle[np.diag(triangle) < 0] *= -1
     return triangle
+
+
+def _times_triangular(
+    normal: Float[Tensor, "count d"], triangle: Float[np.ndarray, "d d"]
+) -> Float[Tensor, "count d"]:
+    """Multiply rows by an upper triangular factor, a Fortran array of the same type, in place."""
+    (multiply,) = linalg.get_blas_funcs(("trmm",), (triangle,))
+    return torch.from_numpy(multiply(1.0, triangle, normal.numpy().T, trans_a=1, overwrite_b=1).T)
 
 
 def _round_up(values: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:

@@ -40,12 +40,6 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
     mia = _improvement(aucs, imp_mia)
     dra = _improvement(errors, imp_dra, average=_harmonic_mean)
     dra_gain = _improvement(_bounded_errors(rows), imp_dra, average=_harmonic_mean)
-    # The part of the mean image's squared error that inversion of one upload removes: of an untrained network
-    # behind the same defense, one for each replica. Where the mean image does better its error counts.
-    kinds = (("prior", "mse"), ("attack", "bounded_mse"))
-    prior, attack = (_per_network(rows, "gradient_inversion", *kind) for kind in kinds)
-    parts = _joined(prior, attack, lambda mean, error: 1.0 - error / mean)
-    arm = ["dataset", "model", "defense", "level", "replica"]
     derived = {
         "imp_mia": mia,
         "imp_dra": dra,
@@ -53,7 +47,7 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
         "gdc": _joined(mia, dra, gdc),
         "gdc_gain": _joined(mia, dra_gain, gdc),
         "accuracy_gap": _joined(train, test, np.subtract),
-        "recovered": test.drop(columns="value").merge(parts[[*arm, "value"]], on=arm),
+        "recovered": _recovered(rows, test),
     }
     return [frame.assign(source="derived", metric=name) for name, frame in derived.items() if not frame.empty]
 
@@ -72,6 +66,19 @@ def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
     both["value"] = both[["value", "value_start"]].min(axis=1, skipna=False)
     return both.groupby([*IDENTITY, *NETWORK, "chosen"], as_index=False, dropna=False)["value"].median()
+
+
+def _recovered(rows: pd.DataFrame, networks: pd.DataFrame) -> pd.DataFrame:
+    """Compute the part of the mean image's squared error that inversion of one upload removes.
+
+    The upload is that of an untrained network behind the same defense, one for each replica, so that trained
+    networks of a replica share the part. Records on which the mean image does better count with its error.
+    """
+    kinds = (("prior", "mse"), ("attack", "bounded_mse"))
+    prior, attack = (_per_network(rows, "gradient_inversion", *kind) for kind in kinds)
+    parts = _joined(prior, attack, lambda mean, error: 1.0 - error / mean)
+    arm = ["dataset", "model", "defense", "level", "replica"]
+    return networks.drop(columns="value").merge(parts[[*arm, "value"]], on=arm)
 
 
 def _improvement(

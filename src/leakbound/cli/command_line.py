@@ -188,10 +188,7 @@ def main(commands: typer.Typer = app) -> None:
         sys.stderr.write("\nleakbound: interrupted; the same command goes on, or begins again\n")
         raise SystemExit(INTERRUPTED) from None
     except Exception as error:
-        # Errors of this package, or about files and modules, are messages to the user.
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        ours = str(frame.f_globals.get("__name__")).startswith("leakbound.")
-        if not (isinstance(error, OSError | ImportError) or (isinstance(error, ValueError) and ours)):
+        if not _explains_itself(error):
             error.add_note(_DEFECT)
             raise
         from leakbound.config.messages import printable  # slow import
@@ -202,3 +199,10 @@ def main(commands: typer.Typer = app) -> None:
         lines = [printable(line) for line in said.split("\n")]  # some words may come from a file
         sys.stderr.write("\n".join(["leakbound: " + lines[0], *lines[1:], ""]))
         raise SystemExit(2) from error
+
+
+def _explains_itself(error: Exception) -> bool:
+    """Return True for errors that are messages to the user: of this package, or about files and modules."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    ours = str(frame.f_globals.get("__name__")).startswith("leakbound.")
+    return isinstance(error, OSError | ImportError) or (isinstance(error, ValueError) and ours)

@@ -259,17 +259,20 @@ def _column(table: pa.Table, name: str, classes: tuple[str, ...]) -> tuple[tuple
     if not len(column) or (number and not column.null_count):
         return classes, column.to_numpy() if number else np.empty(0)
     if kind in _TEXTS and not column.null_count:
-        # Names of classes are numbered, by alphabet if no order is given. Other texts remain.
-        texts = column.dictionary_encode().unify_dictionaries().combine_chunks()
-        names = np.array(texts.dictionary.to_pylist(), object)[texts.indices.to_numpy()]
-        classes = classes or tuple(sorted({*names}))
-        places = {name: number for number, name in enumerate(classes)}
-        labels = np.array([places.get(name, name) for name in names], object)
-        return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
+        return _numbered(column.dictionary_encode().unify_dictionaries().combine_chunks(), classes)
     first = pc.index(column.is_null(), True).as_py() if column.null_count else 0
     labels = np.zeros(first + 1, dtype=object)
     labels[first] = column[first].as_py()
     return classes, labels
+
+
+def _numbered(texts: pa.DictionaryArray, classes: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Number the names of classes, by alphabet if no order is given. Other texts remain."""
+    names = np.array(texts.dictionary.to_pylist(), object)[texts.indices.to_numpy()]
+    classes = classes or tuple(sorted({*names}))
+    places = {name: number for number, name in enumerate(classes)}
+    labels = np.array([places.get(name, name) for name in names], object)
+    return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:

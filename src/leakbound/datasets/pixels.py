@@ -68,14 +68,9 @@ class PictureForm:
                 f"{place}: the image has mode {image.mode!r}, and --range is for 16-bit grey. Leave it out."
             )
         if image.mode.startswith("I") and (self.span or self.color):
-            low, high = self.span or (0, 65_535)
-            levels = (np.asarray(image, np.float64) - low) * (255 / (high - low))
-            image = Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8))
+            image = _of_16_bits(image, *(self.span or (0, 65_535)))
         if self.color:
-            if image.has_transparency_data:
-                white = Image.new("RGBA", image.size, "white")
-                image = Image.alpha_composite(white, image.convert("RGBA"))
-            image = image.convert("RGB" if self.color == "rgb" else "L")
+            image = _colored(image, self.color)
         check_mode(image.mode, place, " Or give --color rgb or --color gray, which convert it.")
         return ImageOps.fit(image, (self.side, self.side)) if self.side else image
 
@@ -134,6 +129,19 @@ def check_mode(mode: str, place: str, remedy: str = "") -> None:
         raise DatasetError(
             f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.{remedy}"
         )
+
+
+def _of_16_bits(image: Image.Image, low: int, high: int) -> Image.Image:
+    """Convert 16-bit grey to 8 bits, with these levels as black and white."""
+    levels = (np.asarray(image, np.float64) - low) * (255 / (high - low))
+    return Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8))
+
+
+def _colored(image: Image.Image, color: str) -> Image.Image:
+    """Convert a picture of any mode, but not of 16 bits, to RGB or 8-bit grey."""
+    if image.has_transparency_data:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    return image.convert("RGB" if color == "rgb" else "L")
 
 
 def resized(

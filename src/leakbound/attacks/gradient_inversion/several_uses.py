@@ -62,13 +62,7 @@ def invert_several_uses(request: AttackRequest[UsesConfig]) -> Attacked:
     results = []
     for replica in request.replicas:
         truth, seen = _attacked_uses(request, replica, client, max(counts))
-        single = []
-        for count in uses:
-            quieter = replace(channel, variances=channel.variances / count)
-            mean = seen[:count].mean(axis=0, dtype=np.float64).astype(np.float32)
-            estimates = linear_estimate(mean, quieter, moments)
-            single.append(metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL)))
-        errors = np.stack(single, axis=1)
+        errors = np.stack([_errors(truth, seen[:count], channel, moments) for count in uses], axis=1)
         prior_error = float(metrics.mse(truth, np.broadcast_to(prior, truth.shape)).mean())
         variants = {"attack": errors.mean(axis=0), "line": line, "prior": np.full(len(uses), prior_error)}
         tables = [rows(replica, variant, uses, {"mse": values}) for variant, values in variants.items()]
@@ -109,6 +103,18 @@ def _attacked_uses(
         solved = solved_images(network, gradients, request.image_shape)
         seen += solved.split(len(images))
     return chosen.images, torch.stack(seen).cpu().numpy()
+
+
+def _errors(
+    truth: metrics.Pictures,
+    noisy: Float[np.ndarray, "uses n colors height width"],
+    channel: GaussianChannel,
+    moments: Moments,
+) -> Float[np.ndarray, " n"]:
+    """Compute the squared error of each image's estimate from some noisy versions."""
+    quieter = replace(channel, variances=channel.variances / len(noisy))
+    estimates = linear_estimate(noisy.mean(axis=0, dtype=np.float64).astype(np.float32), quieter, moments)
+    return metrics.mse(truth, np.clip(estimates, -LARGEST_PIXEL, LARGEST_PIXEL))
 
 
 def _line(channel: GaussianChannel, moments: Moments, uses: list[int]) -> Float[np.ndarray, " uses"]:

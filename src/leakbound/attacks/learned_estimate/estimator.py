@@ -359,12 +359,18 @@ def view_of(
     prior = np.diag(signal)
     posterior = np.maximum(prior - np.square(revealed).sum(axis=1), 0.0)
     along = noise if basis is None else np.square(basis) @ noise
-    # Mean variance of the cosine coefficients in each band of frequencies.
-    cosines = dctn(signal.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho")
-    band = band_of(*image_shape[1:])
-    variances = np.diag(cosines.reshape(signal.shape)).reshape(image_shape)
-    before = np.array([variances[:, band == number].mean() for number in range(BANDS)])
+    before = _band_variances(signal, image_shape)
     after = before - in_bands(revealed, image_shape).sum(axis=1)
     arrays = (np.sqrt(along), np.sqrt(posterior), relative(after, before))
     view = ChannelView(*(torch.from_numpy(array.astype(np.float32))[None] for array in arrays))
     return view, float(posterior.sum() / prior.sum())
+
+
+def _band_variances(
+    covariance: Float[np.ndarray, "d d"], image_shape: tuple[int, int, int]
+) -> Float[np.ndarray, " bands"]:
+    """Compute the mean variance of the cosine coefficients in each band of frequencies."""
+    turned = dctn(covariance.reshape(2 * image_shape), axes=(1, 2, 4, 5), norm="ortho")
+    band = band_of(*image_shape[1:])
+    variances = np.diag(turned.reshape(covariance.shape)).reshape(image_shape)
+    return np.array([variances[:, band == number].mean() for number in range(BANDS)])

@@ -74,23 +74,7 @@ def train_estimator(
         )
     network = Denoiser(shape, config.width, torch_generator(seed, *words, "network"))
     records = images.reshape(len(images), -1)[numpy_generator(seed, *words, "order").permutation(len(images))]
-    # Shapes with noise along the same axes share scenes.
-    alike: dict[bytes, list[list[GaussianChannel]]] = {}
-    for group in [_channels(spectrum, config) for spectrum in spectra]:
-        profile = profile_of(group[0])
-        key = b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes()
-        alike.setdefault(key, []).append(group)
-    folds = np.array_split(np.arange(len(records)), _FOLDS)
-    held_out = folds[0][: min(_VALIDATION, len(records) // 10)]
-    scenes = []
-    for fold in folds:
-        exact = estimate_moments([np.delete(records, fold, axis=0)])
-        level = exact.total_variance / exact.dimension
-        mixed = (1 - shrinkage) * exact.covariance + shrinkage * level * np.eye(exact.dimension)
-        others = replace(exact, covariance=mixed, shrinkage=shrinkage)
-        scenes.append(tuple(scene_of(others, shape, same) for same in alike.values()))
-    parts = [torch.from_numpy(np.setdiff1d(fold, held_out)) for fold in folds]
-    course = _Course(torch.from_numpy(records), tuple(parts), torch.from_numpy(held_out), tuple(scenes))
+    course = _course(records, shape, [_channels(spectrum, config) for spectrum in spectra], shrinkage)
     generator = torch_generator(seed, *words, "training")
     optimizer = Adam(network.parameters(), config.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -241,3 +225,32 @@ class _Course:
                 kept = family.unknown[checked][order], np.array(trust)[order]
                 errors.append(Family(family.shape, family.profile, *kept))
         return tuple(errors)
+
+
+def _course(
+    records: Float[np.ndarray, "n d"],
+    shape: tuple[int, int, int],
+    groups: Sequence[list[GaussianChannel]],
+    shrinkage: float,
+) -> _Course:
+    """Make the course for channels of some shapes. Shapes with noise along the same axes share scenes."""
+    alike: dict[bytes, list[list[GaussianChannel]]] = {}
+    for group in groups:
+        profile = profile_of(group[0])
+        key = b"" if profile is None or np.ptp(profile) == 0 else profile.tobytes()
+        alike.setdefault(key, []).append(group)
+    folds = np.array_split(np.arange(len(records)), _FOLDS)
+    held_out = folds[0][: min(_VALIDATION, len(records) // 10)]
+    scenes = []
+    for fold in folds:
+        others = _shrunk(estimate_moments([np.delete(records, fold, axis=0)]), shrinkage)
+        scenes.append(tuple(scene_of(others, shape, same) for same in alike.values()))
+    rows = [torch.from_numpy(np.setdiff1d(fold, held_out)) for fold in folds]
+    return _Course(torch.from_numpy(records), tuple(rows), torch.from_numpy(held_out), tuple(scenes))
+
+
+def _shrunk(moments: Moments, weight: float) -> Moments:
+    """Mix the covariance of moments with a multiple of the identity, as that of all records is."""
+    level = moments.total_variance / moments.dimension
+    mixed = (1 - weight) * moments.covariance + weight * level * np.eye(moments.dimension)
+    return replace(moments, covariance=mixed, shrinkage=weight)

@@ -71,11 +71,7 @@ def measure_capacity(request: AttackRequest[GradientCapacityConfig]) -> Attacked
         if finite:
             weights = {name: tensor[place].to(request.device) for name, tensor in request.weights.items()}
             network.load_state_dict(weights)
-            # Eigenvalues of the unbiased sample covariance that can differ from 0.
-            samples = _clipped_gradients(network, client, members)
-            centered = samples - samples.mean(dim=0)
-            products = (centered @ centered.T).double().cpu().numpy() / (len(samples) - 1)
-            spectrum = np.linalg.eigvalsh(products).clip(min=0.0)
+            spectrum = covariance_spectrum(_clipped_gradients(network, client, members))
         capacities = {
             "measured": 0.5 * float(np.log1p(ratio * spectrum).sum()),
             "trace": 0.5 * ratio * float(spectrum.sum()),
@@ -106,3 +102,16 @@ def _clipped_gradients(
         flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
         pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
     return torch.cat(pieces)
+
+
+def covariance_spectrum(samples: Float[Tensor, "n d"]) -> Float[np.ndarray, " n"]:
+    """Compute the eigenvalues of the unbiased sample covariance that can differ from 0, ascending.
+
+    They are those of the n × n matrix of inner products, so that d may be large. None is below 0.
+
+    Args:
+        samples: One record each, n >= 2.
+    """
+    centered = samples - samples.mean(dim=0)
+    products = (centered @ centered.T).double().cpu().numpy() / (len(samples) - 1)
+    return np.linalg.eigvalsh(products).clip(min=0.0)

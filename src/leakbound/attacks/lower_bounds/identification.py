@@ -100,6 +100,13 @@ def identify_records(request: AttackRequest[NamingConfig]) -> Attacked:
     return joined(results)
 
 
+def _of_one_class(rows: np.ndarray, labels: np.ndarray, config: NamingConfig) -> Int[np.ndarray, " m"]:
+    """Choose the first class with as many candidates as any, so that all replicas have equally many."""
+    sizes = np.bincount(labels)
+    fitting = [count for count in config.candidates if count <= min(config.gradients, sizes.max())]
+    return rows[labels == labels[sizes[labels] >= max(fitting, default=0)][0]]
+
+
 @dataclass(frozen=True)
 class _Outcome:
     """Results of the trials of one variant.
@@ -187,12 +194,7 @@ class _Replica:
         pool = self.request.dataset.pool
         order = self.generator("gradients").permutation(len(pool))
         if self.client.channel is not None:
-            # The first class with as many candidates as any, so that all replicas have equally many.
-            labels = pool.labels[order]
-            sizes = np.bincount(labels)
-            most = min(self.request.config.gradients, sizes.max())
-            fewest = max((count for count in self.request.config.candidates if count <= most), default=0)
-            order = order[labels == labels[sizes[labels] >= fewest][0]]
+            order = _of_one_class(order, pool.labels[order], self.request.config)
         records = pool.chosen(order[: self.request.config.gradients])
         fitting = [count for count in self.request.config.candidates if count <= len(records)]
         truth, lists = self.drawn("gradient lists", len(records), fitting)

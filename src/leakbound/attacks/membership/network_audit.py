@@ -118,11 +118,7 @@ def audit_network(
     count = len(members[0])
     total = count + len(others[0])
     # The first half is what the attackers learn from, the second is scored. Members come first in all arrays.
-    generator = numpy_generator(seed, "network_audit_division")
-    orders = [generator.permutation(count), count + generator.permutation(total - count)]
-    half = min(count, total - count) // 2
-    first, rest = zip(*((order[:half], order[half:]) for order in orders), strict=True)
-    halves = np.concatenate(first), np.concatenate(rest)
+    halves = _halves(count, total, seed)
     labels = np.concatenate([members[1], others[1]])
     training, scored = _attacked(np.concatenate(answers), labels, references, halves, seed)
     split = int((halves[1] < count).sum())
@@ -153,6 +149,15 @@ def audit_network(
         verdict=verdict_on(bound, limits, confidence),
         warnings=list(doubts(score, members, answers[0], areas["loss_threshold"], blind)),
     )
+
+
+def _halves(members: int, total: int, seed: int) -> tuple[Int[np.ndarray, " k"], Int[np.ndarray, " e"]]:
+    """Divide records by chance into as many members as others that are known, and the rest, members first."""
+    generator = numpy_generator(seed, "network_audit_division")
+    orders = [generator.permutation(members), members + generator.permutation(total - members)]
+    half = min(members, total - members) // 2
+    first, rest = zip(*((order[:half], order[half:]) for order in orders), strict=True)
+    return np.concatenate(first), np.concatenate(rest)
 
 
 def _attacked(

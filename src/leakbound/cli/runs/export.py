@@ -56,11 +56,7 @@ def export(
 
     Example: leakbound export tan2024/fig09 --format pdf,tex --width 8.8cm
     """
-    kinds = _kinds(formats)
-    length = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*({'|'.join(_INCHES)})?\s*", width)
-    inches = float(length[1]) * _INCHES[length[2] or "in"] if length else 0.0
-    if not 1.5 <= inches <= 20:
-        raise typer.BadParameter(f"--width {width}: must be 1.5in to 20in, e.g. 3.5in, 8.8cm, 88mm or 252pt")
+    kinds, inches = _kinds(formats), _inches(width)
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     table = job_list(config).table
@@ -87,6 +83,15 @@ def _kinds(text: str) -> list[str]:
     if not kinds or not {*kinds} <= {*_FORMATS}:
         raise typer.BadParameter(f"--format {text}: must be some of {','.join(_FORMATS)}")
     return kinds
+
+
+def _inches(text: str) -> float:
+    """Parse a width."""
+    length = re.fullmatch(rf"\s*(\d+\.?\d*|\.\d+)\s*({'|'.join(_INCHES)})?\s*", text)
+    width = float(length[1]) * _INCHES[length[2] or "in"] if length else 0.0
+    if not 1.5 <= width <= 20:
+        raise typer.BadParameter(f"--width {text}: must be 1.5in to 20in, e.g. 3.5in, 8.8cm, 88mm or 252pt")
+    return width
 
 
 def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str, Path]:

@@ -171,24 +171,7 @@ def attack(
     inputs.check_pairs(weights=weights, rates=rates)
     inputs.check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
-        if moments is None or config.trained:
-            raise typer.BadParameter(
-                f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
-            )
-        noise, _ = inputs.read_channel(channel, spectrum)
-        estimated = inputs.read_moments(moments)
-        values = math.prod(images.aux.images.shape[1:])
-        for path, described in ((moments, estimated), (channel, noise)):
-            if described is not None and described.dimension != values:
-                raise typer.BadParameter(
-                    f"{path}: has {described.dimension} dimensions, but the images have {values} values"
-                )
-        arguments |= {
-            "channel": noise,
-            "moments": estimated,
-            "replicas": range(settings.replicas or 1),
-            **settings.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
-        }
+        arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
         if estimator is not None:
             arguments["estimator"] = inputs.read_estimator(estimator, images)
         table, kept = function(AttackRequest(**arguments))
@@ -285,6 +268,35 @@ def _references(
         )
     networks, network = _networks(path, rates, settings, config, images)
     return References(networks, network.to(inputs.device_name(settings.device)).eval(), images)
+
+
+def _gradient_inputs(
+    settings: AttackSettings,
+    config: Attack,
+    images: ImageDataset,
+    channel: Path | None,
+    spectrum: Path | None,
+    moments: Path | None,
+) -> dict[str, Any]:
+    """Return further arguments of an attack on gradients: channel, moments, replicas, batch size, noise."""
+    if moments is None or config.trained:
+        raise typer.BadParameter(
+            f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
+        )
+    noise, _ = inputs.read_channel(channel, spectrum)
+    estimated = inputs.read_moments(moments)
+    values = math.prod(images.aux.images.shape[1:])
+    for path, described in ((moments, estimated), (channel, noise)):
+        if described is not None and described.dimension != values:
+            raise typer.BadParameter(
+                f"{path}: has {described.dimension} dimensions, but the images have {values} values"
+            )
+    return {
+        "channel": noise,
+        "moments": estimated,
+        "replicas": range(settings.replicas or 1),
+        **settings.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
+    }
 
 
 STEP = Step(AttackSettings, attack, jobs)

@@ -20,7 +20,6 @@ from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_ge
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.training import stack
 from leakbound.training.checkpoint import Checkpoint, identity_hash
-from leakbound.training.eager_optimizers import SGD
 from leakbound.training.stack import full_precision
 
 logger = logging.getLogger("leakbound")
@@ -249,17 +248,9 @@ class Federation:
             for client in chunk
         ]
         batches = torch.stack(drawn).to(self._request.device)
-        # Clients train in parallel by plain SGD, all from the same parameters.
-        params = clients.unflattened(self.parameters.expand(len(batches), -1), self.model)
-        optimizer = SGD(
-            [value.requires_grad_() for value in params.values()], lr=config.learning_rate, fused=True
+        vectors = clients.train_clients(
+            self.model, self.parameters, self._images, self._labels, batches, config.learning_rate
         )
-        for rows in batches.unbind(1):
-            optimizer.zero_grad()
-            outputs = stack.forward(self.model, params, self._images[rows])
-            stack.loss(outputs, self._labels[rows]).sum().backward()
-            optimizer.step()
-        vectors = clients.flattened(params)
         limits = self.thresholds[chunk.start : chunk.stop].tolist()
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
         return torch.stack(

@@ -17,6 +17,7 @@ from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource
 from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches
+from leakbound.training.eager_optimizers import SGD
 
 
 def split_records(
@@ -101,6 +102,37 @@ def draw_batches(
     size = min(batch_size, records)
     batches = ShuffledBatches(records, size, generator)
     return torch.stack([batches.draw() for _ in range(math.ceil(local_epochs * records / size))])
+
+
+def train_clients(
+    model: nn.Module,
+    start: Float[Tensor, " d"],
+    images: Float[Tensor, "n colors height width"],
+    labels: Int[Tensor, " n"],
+    batches: Int[Tensor, "clients steps batch"],
+    learning_rate: float,
+) -> Float[Tensor, "clients d"]:
+    """Train several clients in parallel by plain SGD, all from the same parameters.
+
+    Args:
+        model: Architecture. Its parameters are not used.
+        start: (d,), the parameters that the server sent.
+        images: Records of all clients, on the device of ``start``.
+        labels: Their classes.
+        batches: Rows of ``images`` that each client uses in each step.
+        learning_rate: Learning rate of SGD, > 0.
+
+    Returns:
+        (clients, d), parameters of each client after its last step.
+    """
+    params = unflattened(start.expand(len(batches), -1), model)
+    values = [value.requires_grad_() for value in params.values()]
+    optimizer = SGD(values, lr=learning_rate, fused=True)
+    for rows in batches.unbind(1):
+        optimizer.zero_grad()
+        stack.loss(stack.forward(model, params, images[rows]), labels[rows]).sum().backward()
+        optimizer.step()
+    return flattened(params)
 
 
 def clip(

@@ -10,6 +10,7 @@ from leakbound.attacks import metrics
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.shapes import shape_named
+from leakbound.config.data import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
 from leakbound.papers.tan2024.closed_forms import capacities, decompose
@@ -37,9 +38,6 @@ def noisy_images(
     capacities("noisy_images", settings)
     clean = dataset.pool.images[: settings.images].astype(np.float64)
     frames = [picture_rows("none", math.nan, clean)]
-    box = np.zeros(clean.shape[-2:], dtype=bool)
-    rows, columns = settings.weights.on(clean.shape[-1])
-    box[slice(*rows), slice(*columns)] = True
     for shape, levels in settings.levels.items():
         spectrum = decompose(shape, moments, settings.weights)
         normal = numpy_generator(seed, "noisy_images", dataset.name, shape).standard_normal(
@@ -47,21 +45,10 @@ def noisy_images(
         )
         for level in levels:
             seen = _released(shape_named(shape).calibrate(spectrum, level), clean, normal)
-            frames.append(picture_rows(shape, level, seen))
-            # How like the clean pictures they are: in total, inside the box and outside.
-            similarity = metrics.similarity_map(clean, seen).mean(axis=1)
-            error = ((clean - seen) ** 2).mean(axis=1) / 4.0
-            values = {
-                "ssim": metrics.ssim(clean, seen),
-                "ssim_box": similarity[:, box].mean(axis=1),
-                "ssim_outside": similarity[:, ~box].mean(axis=1),
-                "mse_box": error[:, box].mean(axis=1),
-                "mse_outside": error[:, ~box].mean(axis=1),
-            }
-            where = {"defense": shape, "level": level, "color": -1, "row": -1, "column": -1}
-            for name, value in values.items():
-                likeness = {"replica": np.arange(len(clean)), "metric": name, "value": value, **where}
-                frames.append(pd.DataFrame(likeness))
+            frames += [
+                picture_rows(shape, level, seen),
+                _likeness_rows(shape, level, clean, seen, settings.weights),
+            ]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
 
 
@@ -88,3 +75,29 @@ def picture_rows(
     image, color, row, column = (index.ravel() for index in np.indices(images.shape))
     where = {"defense": shape, "level": level, "replica": image, "color": color, "row": row, "column": column}
     return pd.DataFrame({**where, "metric": "pixel", "value": (images.ravel() + 1.0) / 2.0})
+
+
+def _likeness_rows(
+    shape: str,
+    level: float,
+    clean: Float[np.ndarray, "n colors side side"],
+    seen: Float[np.ndarray, "n colors side side"],
+    weights: BoxWeights,
+) -> pd.DataFrame:
+    """Compare pictures with the clean ones: in total, inside the box and outside."""
+    box = np.zeros(clean.shape[-2:], dtype=bool)
+    rows, columns = weights.on(clean.shape[-1])
+    box[slice(*rows), slice(*columns)] = True
+    similarity = metrics.similarity_map(clean, seen).mean(axis=1)
+    error = ((clean - seen) ** 2).mean(axis=1) / 4.0
+    values = {
+        "ssim": metrics.ssim(clean, seen),
+        "ssim_box": similarity[:, box].mean(axis=1),
+        "ssim_outside": similarity[:, ~box].mean(axis=1),
+        "mse_box": error[:, box].mean(axis=1),
+        "mse_outside": error[:, ~box].mean(axis=1),
+    }
+    return pd.concat(
+        pd.DataFrame({"replica": np.arange(len(clean)), "metric": name, "value": value})
+        for name, value in values.items()
+    ).assign(defense=shape, level=level, color=-1, row=-1, column=-1)
