@@ -170,8 +170,6 @@ def measured(
             continue
         if len(result.effects):
             blocks[setting] = result
-    if blocks and all(one.rule == "beyond" and not one.effects.to_numpy().any() for one in blocks.values()):
-        return "all differences are 0"  # those of an attack that has nothing to tune from its tuned version
     return joined_blocks(blocks) if blocks else exact or reason
 
 
