@@ -74,8 +74,7 @@ def compare(
     image: own_records.ImageOption = "image",
     exclude: own_records.ExcludeOption = None,
     standardize: Annotated[
-        bool,
-        typer.Option(help="Standardize tables and arrays by the attacker's records, or take -1 to 1 as is."),
+        bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
     ] = True,
     label_nats: Annotated[
         float | None,
