@@ -1,11 +1,12 @@
-"""The usual Flower script, a small CNN in a simulated federation, with five lines more for its clients.
+"""The usual Flower script, a small CNN in a simulated federation, with five lines more for clients, one for the server.
 
     python examples/flower_client.py --rounds 10 --nats 60
 
 Each of two clients has 450 of scikit-learn's handwritten digits, so nothing is downloaded; a third of all play the
 public records. Lines that end in `# leakbound` are all that is new: a client's uploads of all rounds together reveal a
 bounded number of nats about a record, on average over records like the public ones. Counts live in the state of the
-client's node. Flower asks for older versions of what the rest uses, so it has a folder of its own:
+client's node. The server gets the largest bound of a client, as an average over clients is a bound for nobody. Flower
+asks for older versions of what the rest uses, so it has a folder of its own:
 `make .venv-flower/ready`, then `PYTHONPATH=.venv-flower python`.
 """
 
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from leakbound import ChannelEngine, Leakage  # leakbound
-from leakbound.engine.flower import ChannelMod  # leakbound
+from leakbound.engine.flower import ChannelMod, largest_leakage  # leakbound
 
 CLIENTS = 2
 
@@ -84,7 +85,9 @@ def server_app(args: argparse.Namespace, found: dict) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+        options = {"fraction_evaluate": 0.0, "min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}
+        options["train_metrics_aggr_fn"] = largest_leakage  # leakbound
+        strategy = FedAvg(**options)
         torch.manual_seed(1)
         result = strategy.start(grid, ArrayRecord(network().state_dict()), num_rounds=args.rounds)
         model = network()

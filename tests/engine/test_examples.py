@@ -29,10 +29,10 @@ def bound(printed: str) -> float:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_an_example_needs_at_most_five_lines_more(name):
+def test_an_example_needs_at_most_five_lines_more_and_one_for_a_server(name):
     text, plain = lines(name)
-    assert 1 <= len(text.splitlines()) - len(plain.splitlines()) <= 5
-    brought = {"leakbound", "engine", "ChannelEngine", "Channel", "ChannelCallback", "ChannelMod"}
+    assert 1 <= len(text.splitlines()) - len(plain.splitlines()) <= 5 + ("server_app" in plain)
+    brought = {"leakbound", "engine", "ChannelEngine", "Channel", "ChannelCallback", "ChannelMod", "largest_leakage"}
     assert not {node.id for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.Name)} & brought
 
 

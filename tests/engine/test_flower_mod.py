@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from leakbound.engine.flower import LEAKAGE, ChannelMod  # noqa: E402
+from leakbound.engine.flower import LEAKAGE, UNCOUNTED, ChannelMod, largest_leakage  # noqa: E402
 
 CLIENTS, ROUNDS = 2, 3
 
@@ -60,7 +60,7 @@ def test_nodes_of_one_process_keep_their_own_counts_in_their_own_states(options)
     told, seen = [], []
     for number in (0, 1, 0, 0, 1):
         reply = mod(request(), nodes[number], lambda message, _, at=number: trained(engine, message, 1, at))
-        told.append(reply.content["metrics"][LEAKAGE])
+        told.append(reply.content[LEAKAGE][UNCOUNTED])
         seen.append(reply.content["arrays"]["w"].numpy())
     looks = [1, 1, 1, 1, 1] if engine.noise == "frozen" else [1, 1, 2, 3, 2]
     np.testing.assert_allclose(told, [engine.calibration.information(count) for count in looks], rtol=1e-9)
@@ -87,13 +87,13 @@ def test_uses_of_a_training_that_fails_are_kept():
         ChannelMod(engine)(request(), own, failing)
     engine.take_up(None)
     reply = ChannelMod(engine)(request(), own, lambda message, _: trained(engine, message, 1, 0))
-    assert reply.content["metrics"][LEAKAGE] == pytest.approx(engine.calibration.information(2))
+    assert reply.content[LEAKAGE][UNCOUNTED] == pytest.approx(engine.calibration.information(2))
 
 
 def test_the_state_of_another_channel_is_refused_and_nothing_need_be_told():
     own = node(0)
     reply = ChannelMod(one := made(), tell=False)(request(), own, lambda message, _: trained(one, message, 1, 0))
-    assert LEAKAGE not in reply.content["metrics"]
+    assert LEAKAGE not in reply.content
     with pytest.raises(GuaranteeError, match="calibrate as that one was"):
         ChannelMod(made(Capacity(9.0)))(request(), own, lambda message, _: message)
 
@@ -112,11 +112,38 @@ def test_a_simulation_counts_over_all_rounds():
 
     @server.main()
     def main(grid, context: Context) -> None:
-        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+        options = {"fraction_evaluate": 0.0, "min_train_nodes": CLIENTS, "min_available_nodes": CLIENTS}
+        strategy = FedAvg(train_metrics_aggr_fn=largest_leakage, **options)
         start = ArrayRecord({"w": Array(np.zeros(4, np.float32))})
         found["metrics"] = strategy.start(grid, start, num_rounds=ROUNDS).train_metrics_clientapp
 
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, app, num_supernodes=CLIENTS, backend_config=backend)
-    told = [found["metrics"][number][LEAKAGE] for number in (1, 2, 3)]
+    told = [found["metrics"][number][UNCOUNTED] for number in (1, 2, 3)]
     np.testing.assert_allclose(told, [engine.calibration.information(count) for count in (1, 2, 3)], rtol=1e-9)
+
+
+def reply_of(examples: int, told: dict | None) -> RecordDict:
+    content = {"metrics": MetricRecord({"num-examples": examples, "loss": float(examples)})}
+    return RecordDict(content if told is None else {**content, LEAKAGE: ConfigRecord(told)})
+
+
+def test_the_largest_leakage_of_a_round_arrives_and_no_average():
+    """Clients with 0.5 and 8 nats once arrived as 1.25."""
+    told = largest_leakage([reply_of(900, {LEAKAGE: 0.5}), reply_of(100, {LEAKAGE: 8.0})], "num-examples")
+    assert dict(told) == {LEAKAGE: 8.0, "loss": pytest.approx(0.9 * 900 + 0.1 * 100)}
+    mixed = largest_leakage([reply_of(900, {LEAKAGE: 9.0}), reply_of(100, {UNCOUNTED: 8.0})], "num-examples")
+    assert mixed[UNCOUNTED] == 9.0  # no bound with labels is one of all clients
+    assert LEAKAGE not in mixed
+    silent = largest_leakage([reply_of(900, {LEAKAGE: 0.5}), reply_of(100, None)], "num-examples")
+    assert set(silent) == {"loss"}
+
+
+def test_labels_that_are_not_counted_are_named_beside_the_nats():
+    """13.67 nats were once told where labels made them 14.4."""
+    for options, name in (({"classes": 20}, LEAKAGE), ({}, UNCOUNTED)):
+        engine = made(seed=None, **options)
+        reply = ChannelMod(engine)(request(), node(0), lambda message, _, by=engine: trained(by, message, 1, 0))
+        inputs = engine.calibration.information(1)
+        assert dict(reply.content[LEAKAGE]) == {name: pytest.approx(inputs + (np.log(20) if options else 0.0))}
+        assert set(reply.content["metrics"]) == {"num-examples"}

@@ -13,6 +13,11 @@ Flower needs a folder of its own on the path (``make .venv-flower/ready``, ``PYT
 A process may serve several nodes one after the other, so the counts of a node live in its own state. Flower
 drops the state of a node whose training fails. Within one process such uses are still known. Over several
 processes, give a ledger.
+
+A reply states the leakage in a record of its own, since FedAvg averages the metrics of its replies by examples,
+and an average over clients bounds the leakage of no client. The server gets the largest one by::
+
+    FedAvg(train_metrics_aggr_fn=largest_leakage)
 """
 
 import json
@@ -20,12 +25,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from leakbound.engine.engine import ChannelEngine
 
 LEAKAGE = "leakage-nats"
+"""Record of a reply, and its bound in nats where labels are counted."""
+UNCOUNTED = f"{LEAKAGE}-plus-labels-not-counted"
+"""Its bound in nats where they are not: of the inputs alone."""
 _ARRAYS = "leakbound.channel.arrays"
 _FACTS = "leakbound.channel.facts"
 
@@ -35,7 +44,8 @@ class ChannelMod:
 
     Args:
         engine: Engine that the client's training function protects its loader with.
-        tell: Add the smallest valid bound of the most used record, in nats, to the metrics of the reply.
+        tell: Add a record to the reply, with the smallest valid bound of the most used record, in nats. Its name
+            says where labels are released that it does not count.
     """
 
     def __init__(self, engine: ChannelEngine, *, tell: bool = True) -> None:
@@ -54,13 +64,28 @@ class ChannelMod:
         finally:
             _keep(context, self._engine.state_dict())
         if self._tell and not reply.has_error():
-            nats = self._engine.leakage().record
-            for record in reply.content.metric_records.values():
-                record[LEAKAGE] = nats
-                break
-            else:
-                reply.content["leakage"] = MetricRecord({LEAKAGE: nats})
+            account = self._engine.leakage()
+            name = UNCOUNTED if account.labels is None else LEAKAGE
+            reply.content[LEAKAGE] = ConfigRecord({name: account.record})
         return reply
+
+
+def largest_leakage(records: list[RecordDict], weighting_metric_name: str) -> MetricRecord:
+    """Aggregate the metrics of a round as FedAvg does, and add the largest leakage of a client.
+
+    It is left out if a client does not state its own.
+
+    Args:
+        records: Contents of the replies.
+        weighting_metric_name: Metric by which all others are averaged.
+    """
+    aggregated: MetricRecord = aggregate_metricrecords(records, weighting_metric_name)
+    stated = [dict(record.config_records.get(LEAKAGE, {})) for record in records]
+    if all(stated):
+        uncounted = any(UNCOUNTED in each for each in stated)
+        largest = max(float(nats) for each in stated for nats in each.values())
+        aggregated[UNCOUNTED if uncounted else LEAKAGE] = largest
+    return aggregated
 
 
 def _state(context: Context) -> dict[str, Any] | None:
