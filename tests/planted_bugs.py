@@ -252,6 +252,11 @@ BUGS = {
         "exact_moments((prepared.pool.images + 1) / 2,",
         "test_moments_are_those_of_the_pixels_that_pass_the_channel",
     ),
+    "records are compared in the order in which they come": (
+        "for digest in sorted(held)[: self._size]",
+        "for digest in list(held)[: self._size]",
+        "test_which_records_are_compared_depends_on_their_values_alone",
+    ),
     "own moments compared for one use where several are planned": (
         "OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)",
         "OwnMoments(calibration, 1, accept_capacity)",

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from leakbound import BudgetError, Capacity, Channel, ChannelEngine, GuaranteeError, Leakage
 from leakbound.channels import GaussianChannel, population_moments
-from leakbound.channels.observed import REFUSED, WARNED, own_capacity
+from leakbound.channels.observed import REFUSED, WARNED, own_capacity, sample_size
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.calibrations import OwnMoments
 from leakbound.engine.refusals import CapacityWarning
@@ -212,6 +212,27 @@ def test_the_end_of_an_epoch_compares_once_more(scale, rate):
             compared.conclude()
         warned += len(caught)
     assert warned == 20 * rate
+
+
+@pytest.mark.parametrize("size", [7, 60])
+def test_which_records_are_compared_depends_on_their_values_alone(size):
+    """Where not all are: once they were drawn anew in each call, and the same files had 3 nats or 18."""
+    rng = np.random.default_rng(0)
+    own = rng.standard_t(3, size=(5000, 6))
+    calibration = Leakage(30, 10).calibrate(rng.normal(size=(400, 6)), shape_named("natural"), None, 10)
+    found = set()
+    for order in (np.arange(5000), np.arange(5000)[::-1], rng.permutation(5000)):
+        compared = OwnMoments(calibration, 10, 1e9)
+        for start in range(0, 5000, size):
+            rows = own[order[start : start + size]]
+            compared.show(rows, [*order[start : start + size]])
+        shown, given = compared.capacity, OwnMoments(calibration, 10, 1e9)
+        given.check(given.chosen(np.concatenate([own[order], own[:50]])))
+        found |= {(shown.records, shown.nats), (given.capacity.records, given.capacity.nats)}
+    assert len(found) == 1
+    ((count, nats),) = found
+    assert count == sample_size(6) < 5000
+    assert nats == pytest.approx(true_nats(own, calibration.channel, 10), rel=0.02)
 
 
 def test_white_noise_of_one_law_of_pictures_does_not_protect_another():

@@ -24,6 +24,7 @@ Where fewer than 30 calibration records leave their own distribution open, their
 
 import math
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -34,6 +35,8 @@ from leakbound.channels.directions import Directions, blocks, gram_matrix
 
 WARNED, REFUSED = 1.05, 1.25  # times the promised capacity
 _SAMPLE = 512  # records that are enough for the comparison
+_ALL = 4096  # records that are compared without a sample, where that is quick
+_QUICK = 2**32  # multiplications of their comparison
 _FEWEST = 16  # of them, however large they are
 _VALUES = 2**26  # of all of them, if those are more
 _FALSE_ALARM = 1e-4  # of one comparison, about
@@ -89,8 +92,20 @@ class OwnCapacity:
 
 
 def sample_size(width: int) -> int:
-    """Return the number of records that are compared: 512, or fewer if they have many values."""
-    return max(_FEWEST, min(_SAMPLE, _VALUES // width))
+    """Return the number of records that are compared: 4,096, or fewer if they have many values."""
+    return max(_FEWEST, min(max(_SAMPLE, min(_ALL, _QUICK // width**2)), _VALUES // width))
+
+
+def different_rows(rows: Num[np.ndarray, "n d"]) -> dict[bytes, Num[np.ndarray, " d"]]:
+    """Map the digest of each content to a row that has it.
+
+    The rows of the least digests are a sample: it depends on the contents alone and is otherwise as a random one.
+
+    Args:
+        rows: Records, of one type of numbers. Negative zeros equal zeros.
+    """
+    zero = rows.dtype.type(0)
+    return {blake2b((row + zero).tobytes(), digest_size=16).digest(): row for row in rows}
 
 
 def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectrum: Spectrum) -> bool:

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,14 @@ from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covarian
 from leakbound.accounting.leakage import joint_information
 from leakbound.channels.channel import GaussianChannel, Spectrum, signal_to_noise
 from leakbound.channels.covariance import Moments
-from leakbound.channels.observed import REFUSED, OwnCapacity, own_capacity, sample_size, unspanned
+from leakbound.channels.observed import (
+    REFUSED,
+    OwnCapacity,
+    different_rows,
+    own_capacity,
+    sample_size,
+    unspanned,
+)
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
@@ -146,7 +153,9 @@ def nats_for_half(share: Callable[[Calibration, int], float], calibration: Calib
 
 
 class OwnMoments:
-    """Compute the capacity by the records' own moments, from a uniform sample that stays in memory.
+    """Compute the capacity by the records' own moments, from a sample that stays in memory.
+
+    The sample is chosen by content, so the same records give the same numbers, whatever their order.
 
     Others can see a stop, which reveals that the records' moments were too large.
 
@@ -171,11 +180,10 @@ class OwnMoments:
 
     def forget(self) -> None:
         """Forget all records, also those of another client."""
-        self._rows: list[Num[np.ndarray, " d"]] = []
+        self._rows: dict[bytes, Num[np.ndarray, " d"]] = {}
         self._shown, self._compared, self._warned = 0, 0, False
         self._next = _FIRST
         self._names: set[int] = set()
-        self._random = np.random.default_rng()
         self._checked: OwnCapacity | None = None
 
     def read(self, count: int, record: Callable[[int], Any], fits: Callable[[Any], bool]) -> None:
@@ -190,7 +198,7 @@ class OwnMoments:
             GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of
                 another form are refused when they are released.
         """
-        sample = self._random.permutation(count)[: min(_READ, self._size)]
+        sample = np.random.default_rng(count).permutation(count)[: min(_READ, self._size)]
         inputs = [record(int(index)) for index in sample]
         fitting = [values.flatten().numpy() for values in inputs if fits(values[None])]
         if fitting:
@@ -198,9 +206,14 @@ class OwnMoments:
             self.check(np.stack(fitting))
 
     def chosen(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
-        """Sample as many of these records as are compared."""
-        few = len(rows) <= self._size
-        return rows if few else rows[self._random.choice(len(rows), self._size, replace=False)]
+        """Sample as many of these records as are compared, each once and by content."""
+        return np.stack([row for _, row in self._least(different_rows(rows))])
+
+    def _least(
+        self, held: Mapping[bytes, Num[np.ndarray, " d"]]
+    ) -> list[tuple[bytes, Num[np.ndarray, " d"]]]:
+        """Return the digests and rows of a sample, by digest."""
+        return [(digest, held[digest]) for digest in sorted(held)[: self._size]]
 
     def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
         """Add records whose names were not shown before, and compare when their number has quadrupled.
@@ -212,16 +225,13 @@ class OwnMoments:
         if not new:
             return
         rows = rows[list(new.values())]
-        before = list(self._rows), self._shown
-        places = self._random.integers(0, self._shown + 1 + np.arange(len(rows)))  # Vitter's algorithm R
-        room = self._size - len(self._rows)
-        self._rows += list(rows[:room].copy())
-        for row in room + np.flatnonzero(places[room:] < self._size):
-            self._rows[places[row]] = rows[row].copy()
+        before = self._rows, self._shown
+        held = self._least(self._rows | different_rows(rows))
+        self._rows = {digest: row if digest in self._rows else row.copy() for digest, row in held}
         self._shown += len(rows)
         if self._shown >= self._next:
             try:
-                self.check(np.stack(self._rows))
+                self.check(np.stack([*self._rows.values()]))
             except GuaranteeError:
                 self._rows, self._shown = before
                 raise
@@ -236,7 +246,7 @@ class OwnMoments:
         """
         if self._shown > self._compared:
             self._compared = self._shown
-            self.check(np.stack(self._rows))
+            self.check(np.stack([*self._rows.values()]))
 
     def check(self, rows: Num[np.ndarray, "n d"]) -> None:
         """Compare different records with the calibration: warn of 5 % more, refuse what is certainly 25 % more.
@@ -256,7 +266,7 @@ class OwnMoments:
     def capacity(self) -> OwnCapacity | None:
         """Capacity by the records shown or last checked, whichever are more. None without any."""
         if not self._checked or len(self._rows) > self._checked.records:
-            self._checked = self._capacity_of(np.stack(self._rows)) if self._rows else None
+            self._checked = self._capacity_of(np.stack([*self._rows.values()])) if self._rows else None
         return self._checked
 
     def _capacity_of(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:

@@ -98,9 +98,12 @@ def calibrate_records(
     own_records.check_reachable(target, source)
     calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights)
     rows = [_row(calibration, private, uses, candidates) for calibration in calibrations]
+    compared = None
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
-            row["own"] = _compared(calibration, private, uses, accept_capacity, required=shape is not None)
+            row["own"], compared = _compared(
+                calibration, private, uses, accept_capacity, required=shape is not None
+            )
     if out is not None:
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
@@ -109,6 +112,7 @@ def calibrate_records(
         "uses": uses,
         "units": own_records.units(source),
         "records": moments.count,
+        "compared": compared,
         "shrinkage": moments.shrinkage,
         "calibrated_to": own_records.calibrated_to(others),
         "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
@@ -170,11 +174,12 @@ def _calibrated(
 
 def _compared(
     calibration: Calibration, private: Collection, uses: int, accepted: float | None, *, required: bool
-) -> float | None:
+) -> tuple[float | None, int]:
     """Compare the user's records with the public ones that a channel is calibrated to.
 
     Returns:
-        Nats of all copies under the moments of the user's records, None without a bound.
+        Nats of all copies under the moments of the user's records, None without a bound, and how many different
+        ones of them were compared.
 
     Raises:
         BadParameter: If ``protect`` would refuse these records and the user asked for this shape, which is
@@ -198,7 +203,9 @@ def _compared(
     if refused:
         sys.stderr.write(f"leakbound: warning: {refused}\n")
     capacity = compared.capacity
-    return None if capacity is None or capacity.nats == math.inf else capacity.rounded
+    if capacity is None:
+        return None, 0
+    return None if capacity.nats == math.inf else capacity.rounded, capacity.records
 
 
 def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
@@ -255,5 +262,8 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
             "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
         )
     if private:
-        lines.append(f"all copies by the moments of your own records, for you alone: {', '.join(private)}")
+        lines.append(
+            f"all copies by the moments of {facts['compared']} different ones of your own records, for you alone: "
+            f"{', '.join(private)}"
+        )
     return text_table([list(_COLUMNS.values()), *cells]) + "\n".join(lines) + "\n"

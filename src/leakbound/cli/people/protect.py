@@ -140,7 +140,8 @@ def protect(
     sys.stdout.write(_text(statement, out))
     if others is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
-            f"by the moments of the given records all planned copies reveal {capacity.rounded:g} nats about "
+            f"by the moments of {capacity.records} different given records all planned copies reveal "
+            f"{capacity.rounded:g} nats about "
             f"the values of a record; this number is in no file, keep it to yourself\n"
         )
     write_guidance(engine.calibration, target, others or private)
