@@ -7,7 +7,7 @@ from torch import nn
 
 from leakbound import models
 from leakbound.models.classifier import ImageShapeError
-from leakbound.models.small import LeNet, SigmoidLeNet
+from leakbound.models.small import LeNet, SigmoidLeNet, _by_pixel
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import MODELS
 
@@ -39,6 +39,49 @@ def test_lenet_equals_relu_before_pooling():
         model.fc1, nn.ReLU(), model.fc2, nn.ReLU(), model.head,
     )  # fmt: skip
     torch.testing.assert_close(model(images), layers(images))
+
+
+def with_max_pool2d(model, images):
+    """The network as torch's own pooling computes it, in the memory layout that it has without training."""
+    x = F.relu(F.max_pool2d(model.conv1(_by_pixel(images)), 2))
+    x = F.relu(F.max_pool2d(model.conv2(x), 2))
+    return model.head(F.relu(model.fc2(F.relu(model.fc1(x.flatten(1))))))
+
+
+def uneven_images(colors):
+    """Noise, constant images whose pooled values are all equal, and values that are not finite."""
+    images = torch.randn(6, colors, 32, 32, generator=torch_generator(0, "images"))
+    images[1:3] = torch.tensor([0.0, -1.0]).view(2, 1, 1, 1)
+    images[3, :, 3, 4], images[4, :, 20, 9] = math.nan, -math.inf
+    return images
+
+
+@pytest.mark.parametrize("colors", [1, 3])
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_lenet_without_gradients_has_the_bytes_of_torchs_pooling(colors, precision):
+    model, images = models.build("lenet", colors, 10, torch_generator(0, "init")), uneven_images(colors)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=precision is torch.bfloat16):
+        found, expected = model(images), with_max_pool2d(model, images)
+        ties, ties_expected = model(images[1:3]), with_max_pool2d(model, images[1:3])
+    assert found.isnan().any()
+    assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
+    assert found.dtype == precision
+    assert torch.equal(ties, ties_expected)
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+def test_gradient_of_an_image_goes_to_the_first_of_equal_values(transformed):
+    """As torch's pooling has it: the larger of two equal slices would give half of it to each."""
+    model, images = models.build("lenet", 3, 10, torch_generator(0, "init")), uneven_images(3)[:3]
+    model.requires_grad_(False)
+
+    def slopes(function):
+        if transformed:
+            return torch.func.grad(lambda shown: torch.vmap(lambda one: function(one[None])[0])(shown).sum())(images)
+        shown = images.clone().requires_grad_()
+        return torch.autograd.grad(function(shown).sum(), shown)[0]
+
+    torch.testing.assert_close(slopes(model), slopes(lambda shown: with_max_pool2d(model, shown)))
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 32, 32), (2, 3, 28, 28), (2, 3, 32, 31)])

@@ -142,8 +142,8 @@ class Factors:
             images: A record in each row.
             labels: Class of each record, or its probabilities of all classes.
         """
-        with torch.enable_grad():
-            logits, calls = self._recorded(images.detach().requires_grad_())
+        with torch.no_grad():
+            logits, calls = self._recorded(images.detach(), constant=True)
             loss = F.cross_entropy(logits, labels, reduction="sum")
         if not self._sound(calls, len(labels)):
             return None
@@ -169,15 +169,28 @@ class Factors:
             call.sound(records) for call in calls
         )
 
-    def _recorded(self, images: ImageTensor) -> tuple[Tensor, list[_Call]]:
-        """Compute the logits, and list the calls of the layers in their order."""
+    def _recorded(self, images: ImageTensor, *, constant: bool = False) -> tuple[Tensor, list[_Call]]:
+        """Compute the logits, and list the calls of the layers in their order.
+
+        Args:
+            images: A record in each row.
+            constant: Whether only what the layers compute and what follows is differentiated, within
+                ``no_grad``: what comes before the first of them then needs no graph.
+        """
         calls: list[_Call] = []
 
         def record(name: str, layer: nn.Module, inputs: tuple[Tensor], outputs: Tensor) -> None:
             """Keep a call."""
             calls.append(_Call(name, layer, inputs[0], outputs, (inputs[0]._version, outputs._version)))
 
+        def begin(layer: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+            """Start the graph at the inputs of a layer, if it has not started yet."""
+            torch.set_grad_enabled(True)  # until the caller's no_grad ends
+            return inputs if inputs[0].requires_grad else (inputs[0].detach().requires_grad_(),)
+
         handles = [layer.register_forward_hook(partial(record, name)) for name, layer in self._layers.items()]
+        if constant:
+            handles += [layer.register_forward_pre_hook(begin) for layer in self._layers.values()]
         try:
             return self._forward(images), calls
         finally:

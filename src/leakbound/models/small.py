@@ -35,8 +35,8 @@ class LeNet(Classifier):
         """Compute the activations of the second fully connected layer, each >= 0."""
         trained = torch.is_grad_enabled() and self.conv1.weight.requires_grad
         # ReLU and max-pooling commute; pooling first leaves a quarter of the work.
-        x = F.relu(F.max_pool2d(self.conv1(images if trained else _by_pixel(images)), 2))
-        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        x = F.relu(_pooled(self.conv1(images if trained else _by_pixel(images))))
+        x = F.relu(_pooled(self.conv2(x)))
         x = F.relu(self.fc1(x.flatten(1)))
         return F.relu(self.fc2(x))
 
@@ -121,3 +121,17 @@ def _by_pixel(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "
     if images.device.type != "cpu":
         return images
     return images.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
+
+
+def _pooled(outputs: Float[Tensor, "n maps height width"]) -> Float[Tensor, "n maps half_height half_width"]:
+    """Return the largest of each 2×2 values, for even height and width.
+
+    Where nothing is differentiated on a CPU, it is the larger of two rows and then of two columns. That has
+    the same values as ``max_pool2d``, and takes a sixth of its time where channels lie next to each other. A
+    gradient needs the place of the largest value, as ``max_pool2d`` gives it to the first of equal ones.
+    Tensors within ``vmap`` do not say whether they are differentiated.
+    """
+    if outputs.device.type != "cpu" or torch.is_grad_enabled():
+        return F.max_pool2d(outputs, 2)
+    rows = torch.maximum(outputs[..., ::2, :], outputs[..., 1::2, :])
+    return torch.maximum(rows[..., ::2], rows[..., 1::2])
