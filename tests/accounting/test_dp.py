@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.accounting.statement import dp_bounds, stated_bounds
+from leakbound.accounting.runs import stated_bounds
 
 SIZES = {"population": 50_000, "batch_size": 64, "steps": 10_000, "uses": 31}
 EVENT = PrivacyEvent("dpsgd", "poisson", **SIZES, noise_multiplier=0.8, max_grad_norm=1.0)
@@ -21,14 +21,13 @@ def test_finite_dimension_tightens_the_capacity_and_printed_doubles_it(multiplie
     assert dp.dp_capacity(multiplier, batch_size, 10**15) == pytest.approx(limit, rel=1e-6)
 
 
-def test_bounds_of_dp_are_those_of_the_accountant_that_is_named_and_say_so():
-    for accountant in ("rdp", "prv"):
-        found = dp_bounds([EVENT], 1e-5, accountant)
-        assert set(found) == {"epsilon", "delta", "accountant", "record", "stated"}
-        assert found["epsilon"] == dp.epsilon(EVENT, 1e-5, accountant)
-        assert (found["delta"], found["accountant"]) == (1e-5, accountant)
-        assert found["record"] == dp.record_information(EVENT)
-        assert found["stated"] == f"ε = {found['epsilon']:.4g} at δ = 1e-05 ({found['record']:.4g} nats)"
+@pytest.mark.parametrize("accountant", ["rdp", "prv"])
+def test_bounds_of_dp_are_those_of_the_accountant_that_is_named(accountant):
+    found = stated_bounds([EVENT], delta=1e-5, accountant=accountant, labels=2.0)["replica"]
+    assert set(found) == {"epsilon", "delta", "accountant", "record"}
+    assert found["epsilon"] == dp.epsilon(EVENT, 1e-5, accountant)
+    assert (found["delta"], found["accountant"]) == (1e-5, accountant)
+    assert found["record"] == dp.record_information(EVENT)
 
 
 def test_bounds_are_stated_only_for_what_they_were_derived_for():
@@ -41,8 +40,9 @@ def test_bounds_are_stated_only_for_what_they_were_derived_for():
     found = stated_bounds([EVENT, EVENT], delta=1e-5, labels=math.log(10))
     assert set(found) == {"count", "labels", "replica", "replicas"}
     assert (found["count"], found["labels"]) == (2, 0.0)
-    assert found["replica"] == dp_bounds([EVENT], 1e-5, "rdp")
-    assert found["replicas"] == dp_bounds([EVENT, EVENT], 1e-5, "rdp")
+    for of, events in (("replica", [EVENT]), ("replicas", [EVENT, EVENT])):
+        assert found[of]["epsilon"] == dp.composed_epsilon(events, 1e-5)
+        assert found[of]["record"] == len(events) * dp.record_information(EVENT)
 
 
 def test_epsilon_at_the_end_of_the_orders_is_a_number_and_no_warning():

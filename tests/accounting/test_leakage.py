@@ -10,7 +10,7 @@ from opacus.accountants.analysis.rdp import compute_rdp
 from leakbound.accounting import dp, leakage
 from leakbound.accounting.gaussian import gaussian_capacity, mutual_information
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.accounting.statement import stated_bounds
+from leakbound.accounting.runs import stated_bounds
 from leakbound.channels import Moments, signal_to_noise
 from leakbound.channels.calibration import noise_scale
 from leakbound.registry import SHAPES

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.accounting.statement import replay, stated_bounds
+from leakbound.accounting.runs import replay, stated_bounds
 
 RATIOS = np.array([5.0, 1.0, 0.2])
 CAPACITY = 0.5 * float(np.log1p(RATIOS).sum())

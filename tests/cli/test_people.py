@@ -23,7 +23,7 @@ from calling import assert_refused, called, files_in, refusal, succeeded
 from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import identification_information
-from leakbound.accounting.statement import stated_bounds
+from leakbound.accounting.runs import stated_bounds
 from leakbound.cli import terminal
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.people import calibrate, demo

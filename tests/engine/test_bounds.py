@@ -34,7 +34,7 @@ from leakbound import (
 )
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import stated_bounds
+from leakbound.accounting.runs import stated_bounds
 from leakbound.channels import population_moments
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments

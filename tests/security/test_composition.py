@@ -1,5 +1,6 @@
 """Whoever has several replicas, levels or defenses on the same members knows more than one of them tells."""
 
+import html
 import math
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_everything_done_to_the_same_members_is_composed_once_for_the_folder(res
     assert told["channels"] == pytest.approx(expected, rel=2e-4)
     longer = PrivacyEvent("dpsgd", "poisson", 60, 16, networks(root, "dpsgd-1") * 5, 0, noise_multiplier=1.0)
     assert told["dp"]["epsilon"] == pytest.approx(dp.epsilon(longer, 1e-5), rel=1e-12)
-    assert told["record"] == pytest.approx(told["channels"] + told["dp"]["record"], rel=1e-12)
+    assert told["record"] == pytest.approx(told["channels"] + told["dp"]["values"], rel=1e-12)
     alone = [provenance(root, arm)["leakage"] for arm in ("natural-4", "white-4", "white_frozen-4")]
     assert max(one["replicas"]["record"] for one in alone) < told["channels"]
 
@@ -87,7 +88,7 @@ def test_page_and_table_state_both_figures(results):
         stated = provenance(root, arm)["leakage"]
         rows = table[(table["run"] == f"digits/lenet/{arm}/n5-b16") & (table["source"] == "accounting")]
         for which in ("replica", "replicas"):
-            assert stated[which]["stated"] in page
+            assert html.escape(provenance(root, arm)["statement"][which]["short"]) in page
             kept = rows[(rows["variant"] == which) & (rows["metric"] == "record")]["value"]
             assert kept.tolist() == [stated[which]["record"]]
     assert "digits/lenet/none/n5-b16" in page
@@ -100,7 +101,6 @@ def test_page_and_table_state_both_figures(results):
         ([{"leak_total": 40.0}, {"leak_total": 50.0}], ("50 nats", "90 nats")),
         ([{"leak_total": 40.0}, {"leak_total": None}], ("none", "none")),
         ([{"leak_total": 40.0}], ("none", "none")),  # the other replica diverged
-        (None, ("none", "none")),
     ],
 )
 def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, bounds):
@@ -109,9 +109,16 @@ def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, boun
 
     facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "client", "5 nats")
     record = {"started": 0.0, "seconds": 1.0, "diverged": [False, False], "released": [], "leakage": leakage}
+    record["settings"] = {"privacy_noise": "secure"}
     tags = describe_run(facts, None, {}, record).tags
-    assert (tags["bound_replica"], tags["bound_replicas"]) == bounds
-    assert all(bound in tags["mlflow.note.content"] for bound in bounds if bound != "none")
+    for of, bound in zip(("bound_replica", "bound_replicas"), bounds, strict=True):
+        assert tags[of] in tags["mlflow.note.content"]
+        told = f"about one client at most {bound} on average over clients, labels included;"
+        assert (told in tags[of]) == (bound != "none")
+        assert ("no bound" in tags[of]) == (bound == "none")
+        assert tags[f"{of}_noise"] == "secure"
+    seeded = describe_run(facts, None, {}, record | {"settings": {}}).tags["bound_replica"]
+    assert ("no bound: noise from a seed" in seeded) == (bounds[0] != "none")
 
 
 def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):

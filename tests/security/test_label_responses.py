@@ -7,7 +7,7 @@ import pytest
 from chain import run_jobs, small_study, step
 
 from leakbound import storage
-from leakbound.accounting.statement import replay
+from leakbound.accounting.runs import replay
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.cli.inputs import read_dataset
 from leakbound.cli.steps.job_list import job_list

@@ -21,6 +21,8 @@ from calling import assert_refused, called, files_in, refusal, succeeded
 from leakbound import models, storage
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
+from leakbound.accounting.risk import bound_text
+from leakbound.accounting.statement import Statement
 from leakbound.jobs.job import Job
 
 SEED = 7_301_994
@@ -112,8 +114,8 @@ def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothin
         kept = {"variances", "ratios"} | ({"gain"} if arm == "rate_distortion-4" else set())
         assert header(Path("out/channel.safetensors")).keys() == kept
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
-    assert event.keys() == PrivacyEvent.__dataclass_fields__.keys()
-    assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas"}
+    assert event.keys() == PrivacyEvent.__dataclass_fields__.keys() - {"unit", "rows", "records"}
+    assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas", "statement", "statements"}
     secret = "dp" in arm  # of a secret sample nothing is counted
     assert event["uses"] == (event["steps"] if secret else 2)
 
@@ -142,10 +144,13 @@ def test_receiver_recomputes_the_bounds_from_event_and_channel_alone(project):
     assert len(statement["replicas"]) == 3
     assert statement["labels"] == math.log(10)
     page = Path("out/README.md").read_text()
-    assert f"**{statement['replica']['stated']}**, on average over records with the covariance of the public" in page
-    assert f"--nats {statement['replica']['record'] + math.log(10):.4g} --records {one.population}`" in page
+    told = Statement.from_numbers(statement["statement"])
+    assert told.nats == statement["replica"]["record"] + math.log(10)
+    assert f"**{told.sentence}** The average is over records with the covariance of the public" in page
+    assert f"--nats {bound_text(told.nats, digits=4)} --records {one.population}`" in page
     assert "3 replicas were trained on records of one pool" in page
-    assert statement["replicas"][2]["stated"] in page
+    assert statement["statements"][2]["sentence"] in page
+    assert statement["statements"][2]["values"] == statement["replicas"][2]["record"]
 
 
 def test_receiver_of_a_network_for_a_table_scales_its_columns_as_its_training_did(tmp_path, monkeypatch):
@@ -170,7 +175,10 @@ def test_receiver_recomputes_epsilon_from_the_event_alone_and_has_the_scale_of_p
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
     found = [epsilon(PrivacyEvent(**{**event, "steps": count * event["steps"]}), 1e-5) for count in (1, 2, 3)]
     assert [one["epsilon"] for one in statement["replicas"]] == pytest.approx(found, rel=1e-12)
-    assert f"**{statement['replica']['stated']}**, whatever the record is." in Path("out/README.md").read_text()
+    sentence = statement["statement"]["sentence"]
+    assert f"**{sentence}** It holds whatever the record is." in Path("out/README.md").read_text()
+    assert sentence.startswith("The weights of one replica reveal about one record at most ε = ")
+    assert "nats for every record, labels included" in sentence
     assert statement["labels"] == 0.0
     inputs = json.loads(safe_open("out/weights.safetensors", "numpy").metadata()["inputs"])
     assert (inputs["model"], inputs["shape"], inputs["classes"]) == ("mlp", [1, 32, 32], [*"0123456789"])

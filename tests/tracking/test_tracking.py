@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import multiprocessing
 import pickle
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +21,7 @@ from mlflow_server import free_port, own_words, running
 
 from bad_server import answering
 from leakbound import storage
-from leakbound.claims.tabulation import accounting_rows
+from leakbound.accounting.statement import state
 from leakbound.tracking import sending
 from leakbound.tracking.measurements import metric_name
 from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
@@ -62,15 +64,22 @@ def record(scale: float = 1.0, *, facts: RunFacts = FACTS, files: tuple[Path, ..
     return describe_run(facts, curves(scale), attacks, PROVENANCE, channel={"shape": "natural"}, files=files)
 
 
-def accounted() -> RunRecord:
+def accounted(*, secure: bool = False) -> RunRecord:
     """The same with the accountant's curve and its bounds."""
     told = pd.DataFrame(
         [(replica, step, "leakage", nats) for replica in range(2) for step, nats in ((100, 5.0), (200, 9.0))],
         columns=["replica", "step", "metric", "value"],
     )
-    bounds = accounting_rows({"replica": {"record": 9.0, "linear": 16.0}, "replicas": {"record": 13.0}})
-    scores = {"membership": MEMBERSHIP, "leakage": bounds}
-    return describe_run(FACTS, pd.concat([curves(), told]), scores, PROVENANCE)
+    provenance = PROVENANCE | {"statement": told_by(secure=secure)}
+    return describe_run(FACTS, pd.concat([curves(), told]), {"membership": MEMBERSHIP}, provenance)
+
+
+def told_by(**facts: Any) -> dict[str, Any]:
+    """Statements of 9 nats of one replica and 13 of all, and of labels of ten classes."""
+    nats = {"replica": 9.0, "replicas": 13.0}
+    return {
+        of: state(f"the weights of {of}", added=n, labels=math.log(10), **facts).numbers() for of, n in nats.items()
+    }
 
 
 def values(run: RunRecord) -> dict[str, list[tuple[int, int, float]]]:
@@ -164,13 +173,20 @@ def test_record_has_means_over_replicas_and_intervals_only_below_single_ones():
 def test_record_opens_with_headlines_and_shows_the_accountant_s_curve_beside_its_bound():
     made = accounted()
     brief = {point.key: point.value for point in made.metrics[:3]}
-    assert brief == {"brief/accuracy": 0.659, "brief/leakage_nats": 9.0, "brief/membership_auc_last_weights": 0.75}
+    name = "nats_per_record_average_with_labels"
+    headline = f"brief/if_noise_were_secret_{name}"
+    assert brief == {"brief/accuracy": 0.659, headline: 11.4, "brief/membership_auc_last_weights": 0.75}
     assert {point.step for point in made.metrics[:3]} == {0}
     found = values(made)
     assert all("/" in key for key in found)
-    assert [(step, value) for step, _, value in found["leakage/so_far"]] == [(100, 5.0), (200, 9.0)]
-    assert found["leakage/replica/record"][0][2] == 9.0
-    assert values(made.children[0])["brief/leakage_nats"][0][2] == 9.0
+    so_far = "if_noise_were_secret/so_far/nats_per_record_average_without_labels"
+    assert [(step, value) for step, _, value in found[so_far]] == [(100, 5.0), (200, 9.0)]
+    assert found[f"if_noise_were_secret/replica/{name}"][0][2] == 9.0 + math.log(10)
+    assert found[f"if_noise_were_secret/replicas/{name}"][0][2] == 13.0 + math.log(10)
+    assert not [key for key in found if "stated_bound" in key or "leakage" in key]
+    secure = values(accounted(secure=True))
+    assert not [key for key in secure if "if_noise_were_secret" in key]
+    assert secure[f"brief/stated_bound_{name}"][0][2] == 11.4
 
 
 def test_record_takes_the_median_over_classes_of_a_model_inversion_and_the_mean_over_images_of_a_gradient_inversion():
@@ -212,11 +228,15 @@ def test_description_states_what_the_run_was_and_its_results():
         "lenet on digits with the defense natural noise at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
         "Test accuracy 0.659, membership inference from the last weights with an AUC of 0.75."
     )
-    leakage = {"count": 2, "replica": {"stated": "9 nats"}, "replicas": {"stated": "18 nats"}}
-    found = describe_run(FACTS, curves(), {}, {**PROVENANCE, "released": [], "leakage": leakage}).tags
-    bound = "Its weights reveal at most 9 nats about one record by one replica, 18 nats by all together."
-    assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {bound}")
-    assert (found["bound_replica"], found["bound_replicas"]) == ("9 nats", "18 nats")
+    found = describe_run(FACTS, curves(), {}, {**PROVENANCE, "statement": told_by(secure=False)}).tags
+    bound = "no bound: noise from a seed, which whoever knows or tries it subtracts."
+    both = f"The weights of replica: {bound} The weights of replicas: {bound}"
+    assert found["mlflow.note.content"].endswith(f"Test accuracy 0.659. {both}")
+    assert (found["bound_replica_noise"], found["bound_replica_labels"]) == ("seeded", "counted")
+    found = describe_run(FACTS, curves(), {}, {**PROVENANCE, "statement": told_by(secure=True)}).tags
+    bound = "reveal about one record at most 11.31 nats on average over records, 2.303 of them by labels; records are"
+    assert bound in found["mlflow.note.content"]
+    assert found["bound_replica"] in found["mlflow.note.content"]
 
 
 def test_channel_facts_are_read_from_the_stored_channel(tmp_path):
@@ -274,7 +294,11 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
     assert [run.data.params["level"] for run in runs] == ["2", "0.25", "4", "16"]
     run = runs[2]
-    assert run.data.metrics.keys() >= {"brief/accuracy", "brief/leakage_nats", "brief/membership_auc_last_weights"}
+    assert run.data.metrics.keys() >= {
+        "brief/accuracy",
+        "brief/if_noise_were_secret_nats_per_record_average_with_labels",
+        "brief/membership_auc_last_weights",
+    }
     shown = {f"metrics.`{key}`" for key in run.data.metrics if key.startswith("brief/")} | {"tags.`defense`"}
     assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
 

@@ -3,18 +3,21 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
+from jaxtyping import Float
+from scipy import special
 
-from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent
-from leakbound.accounting.risk import check_steps
+from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent, composed_leakage
+from leakbound.accounting.risk import check_rows, check_steps, step_log_ratio
 
 Accountant = Literal["rdp", "prv"]
 
 # Points of an integral over 26 standard deviations and a shift, where sums over equal steps converge at once.
 _POINTS = 20_001
+_MOST_POINTS = 500_000
 
 
 def dp_capacity(
@@ -51,8 +54,8 @@ def dp_capacity(
 def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -> float:
     """Compute ε at δ of a whole DP training, ∞ for one that clipped without noise.
 
-    It is that of adding or removing one record. Where a record is replaced by another, ε is up to twice that,
-    at (1 + e^ε) δ.
+    It is that of adding or removing one record with all its copies, or all records of an owner. Where a record
+    is replaced by another, ε is up to twice that, at (1 + e^ε) δ.
 
     Args:
         event: Use of the records.
@@ -70,7 +73,8 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
     """Compute ε at δ of several DP trainings on the same records, e.g. of all replicas of a run.
 
     The accountant composes their steps: R equal trainings have the ε of one with R times the steps. Arguments
-    and errors are those of :func:`epsilon`.
+    and errors are those of :func:`epsilon`. Of records with copies, and of owners, ε is that of Rényi orders
+    of the mixture of shifts (:func:`group_divergence`), with any accountant.
     """
     for event in events:
         if delta * event.population >= 1:
@@ -78,13 +82,16 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
                 f"delta = {delta} for {event.population} records: publishing one of them at random has "
                 f"such a delta; it must be below 1 / {event.population}"
             )
-    return _history_epsilon([_steps(event) for event in events], delta, accountant)
+    history = [_steps(event) for event in events]
+    rows = max((event.rows for event in events), default=1)
+    return _history_epsilon(history, delta, accountant, rows=rows)
 
 
 def record_information(event: PrivacyEvent) -> float:
     """Bound the nats that a DP training reveals about one record.
 
-    They are n KL((1−q) N(0, m²) + q N(1, m²) ‖ N(0, m²)). For every distribution of a record X_i that is
+    They are n KL((1−q) N(0, m²) + q N(1, m²) ‖ N(0, m²)), of a record with copies, or of an owner, with the
+    mixture of all shifts by its rows. For every distribution of a record X_i that is
     independent of the noise, I(X_i; M | X_−i) is at most the mean of KL(M(X) ‖ M(X without i)), because the
     distribution of M given X_−i is the one that is nearest to all M(X) on average. That divergence is the
     Rényi divergence at order → 1, which the analysis of the Poisson-sampled Gaussian bounds by the
@@ -105,19 +112,41 @@ def record_information(event: PrivacyEvent) -> float:
     check_steps(multiplier, rate, steps)
     if not steps or not multiplier:
         return math.inf if steps else 0.0
-    return steps * _sampled_divergence(multiplier, rate)
+    return steps * _sampled_divergence(multiplier, rate, event.rows)
 
 
-def _sampled_divergence(multiplier: float, rate: float) -> float:
-    """Compute the KL divergence of (1−q) N(0, m²) + q N(1, m²) from N(0, m²), in nats, rounded up."""
-    x = np.linspace(-13.0 * multiplier, 1.0 + 13.0 * multiplier, _POINTS)
-    with np.errstate(divide="ignore"):
-        ratio = np.logaddexp(np.log1p(-rate), math.log(rate) + (2.0 * x - 1.0) / (2.0 * multiplier**2))
+def private_nats(
+    events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"] | None, labels: float
+) -> dict[str, float]:
+    """Bound the nats of DP trainings together about one record, ``record``, also behind a channel.
+
+    The nats of DP are those of :func:`record_information`. Behind a channel they are
+    ``gradients``, what the noisy sums reveal. All is computed from images that the channel released, which
+    reveal ``images`` nats, and from labels, so that ``images`` and ``labels`` together are a bound, too, by
+    data processing. Each holds on its own, and ``record`` is the tighter one.
+
+    Args:
+        events: Privacy event of each training.
+        ratios: (d,) variance ratios of one use of the channel in front, None without one.
+        labels: Nats that labels reveal.
+    """
+    gradients = sum(map(record_information, events))
+    images = math.inf if ratios is None else composed_leakage(events, ratios).record
+    if images == math.inf:
+        return {"record": gradients}
+    nats = {"gradients": gradients, "images": images, "labels": labels}
+    return {"record": min(gradients, images + labels), **nats}
+
+
+def _sampled_divergence(multiplier: float, rate: float, rows: int) -> float:
+    """Compute the KL divergence of Σ_j P(J = j) N(j, m²) from N(0, m²), J binomial, in nats, rounded up."""
+    x = np.linspace(-13.0 * multiplier, rows + 13.0 * multiplier, _POINTS)
+    ratio = step_log_ratio(x, multiplier, rate, rows)
     base = -0.5 * (x / multiplier) ** 2
     # p ln(p/b) − p + b has the same integral as p ln(p/b) and is never negative, so that nothing cancels.
     values = np.exp(base + ratio) * (ratio - 1.0) + np.exp(base)
     total = float(values.sum()) * (x[1] - x[0]) / (multiplier * math.sqrt(2.0 * math.pi))
-    return total * (1.0 + 1e-9) + 1e-15
+    return float(total * (1.0 + 1e-9) + 1e-15)
 
 
 def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
@@ -148,6 +177,7 @@ def poisson_epsilon(
     delta: float,
     accountant: Accountant = "rdp",
     orders: Sequence[float] | None = None,
+    rows: int = 1,
 ) -> float:
     """Compute ε at δ of ``steps`` Poisson-subsampled Gaussian mechanisms, by Opacus.
 
@@ -158,6 +188,7 @@ def poisson_epsilon(
         delta: δ, in (0, 1).
         accountant: ``rdp`` or ``prv``.
         orders: Rényi orders of the ``rdp`` accountant, each > 1, or None for Opacus' own.
+        rows: How often the record stands in the data. More than once: by :func:`group_divergence`.
 
     Returns:
         ε >= 0, or ∞ where it cannot be bounded, as after any step without noise.
@@ -165,7 +196,7 @@ def poisson_epsilon(
     Raises:
         ValueError: If an argument is out of range, or ``orders`` are given for another accountant.
     """
-    return _history_epsilon([(noise_multiplier, sample_rate, steps)], delta, accountant, orders)
+    return _history_epsilon([(noise_multiplier, sample_rate, steps)], delta, accountant, orders, rows)
 
 
 def _history_epsilon(
@@ -173,10 +204,12 @@ def _history_epsilon(
     delta: float,
     accountant: Accountant,
     orders: Sequence[float] | None = None,
+    rows: int = 1,
 ) -> float:
     """Compute ε of Gaussian mechanisms in turn, each (noise multiplier, sample rate, steps)."""
     if not 0 < delta < 1:
         raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
+    check_rows(rows)
     for mechanism in history:
         check_steps(*mechanism)
     if accountant not in ("rdp", "prv"):
@@ -197,6 +230,8 @@ def _history_epsilon(
     except ModuleNotFoundError as error:
         message = "ε is computed by opacus, which is not installed: pip install 'leakbound[workflow]'"
         raise ModuleNotFoundError(message, name=error.name) from error
+    if rows > 1:
+        return _group_epsilon(totals, rows, delta, orders)
     opacus_accountant = create_accountant(mechanism=accountant)
     opacus_accountant.history = [(*kind, steps) for kind, steps in totals.items()]
     options = {} if orders is None else {"alphas": list(orders)}
@@ -205,6 +240,69 @@ def _history_epsilon(
         warnings.filterwarnings("ignore", message="Optimal order is the")
         # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
         return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
+
+
+def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, order: float | int) -> float:
+    """Compute the Rényi divergence of one step between data with and without a record that stands there c times.
+
+    J of its rows are in the Poisson sample, J binomial. They move the sum by at most J clipping bounds, so
+    the step is dominated by P = Σ_j P(J = j) N(j, m²) and Q = N(0, m²), in both directions.
+
+    Args:
+        noise_multiplier: m, noise standard deviation over the clipping bound, > 0.
+        sample_rate: q, probability that a row takes part in a step, in (0, 1].
+        rows: c, how often the record stands in the data, >= 1.
+        order: α > 1.
+
+    Returns:
+        The larger of D_α(P ‖ Q) and D_α(Q ‖ P), in nats, ∞ where the integral takes too many points.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Source:
+        Ganesh 2024, "Tight group-level DP guarantees for DP-SGD with sampling via mixture of Gaussians
+        mechanisms".
+    """
+    check_steps(noise_multiplier, sample_rate, 1)
+    check_rows(rows)
+    if not (noise_multiplier > 0 and 1 < order < math.inf):
+        raise ValueError(f"noise_multiplier = {noise_multiplier} must be > 0 and order = {order} > 1")
+    # The integrand is largest at shifts of α · c at most, or 1 − α of it in the other direction.
+    reach = rows * order
+    half = reach + 13.0 * noise_multiplier
+    points = max(_POINTS, math.ceil(8.0 * half / noise_multiplier))  # at least four in a standard deviation
+    if points > _MOST_POINTS:
+        return math.inf
+    x = np.linspace(-half, half, points)
+    ratio = step_log_ratio(x, noise_multiplier, sample_rate, rows)
+    base = -0.5 * (x / noise_multiplier) ** 2 - math.log(noise_multiplier * math.sqrt(2.0 * math.pi))
+    spacing = math.log(x[1] - x[0])
+    both = (special.logsumexp(base + power * ratio) + spacing for power in (order, 1.0 - order))
+    return max(0.0, float(max(both)) / (order - 1.0))
+
+
+def _group_epsilon(
+    totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: Sequence[float] | None
+) -> float:
+    """Compute ε of Gaussian mechanisms for a record that stands several times in the data, by Rényi orders.
+
+    It is ∞ where no order has a divergence that was computed.
+    """
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis.rdp import get_privacy_spent
+
+    every = {
+        order: sum(steps * group_divergence(*kind, rows, order) for kind, steps in totals.items())
+        for order in orders or RDPAccountant.DEFAULT_ALPHAS
+    }
+    finite = {order: divergence for order, divergence in every.items() if math.isfinite(divergence)}
+    if not finite:
+        return math.inf
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Optimal order is the")
+        epsilon_spent, _ = get_privacy_spent(orders=[*finite], rdp=[*finite.values()], delta=delta)
+    return max(0.0, float(epsilon_spent))
 
 
 def _check(**values: float | int | None) -> None:

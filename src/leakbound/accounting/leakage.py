@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from leakbound.accounting.gaussian import gaussian_capacity
 
 DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd")
 """Mechanisms that the accountants of DP were derived for."""
+_UNITS = ("unit", "rows", "records")
 _ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
 
 
@@ -35,13 +36,17 @@ class PrivacyEvent:
         population: Number of records that could be drawn.
         batch_size: Records in a step. Under Poisson sampling, their expected number.
         steps: Number of optimisation steps.
-        uses: Number of uses of the most used record. For shuffled batches it is counted. Poisson samples are
-            secret, so under Poisson sampling it is the number of steps, an upper bound.
+        uses: Number of uses of the most used unit: of a record with all its copies, or of all records of an
+            owner. For shuffled batches it is counted. Poisson samples are secret, so under Poisson sampling it
+            is the number of steps times ``rows``, an upper bound.
         shape: Channel shape, for a channel.
         capacity: κ in nats per use, for a channel.
         noise: ``fresh`` or ``frozen``, for a channel.
         noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP.
         max_grad_norm: Clipping bound of a record's gradient, for DP.
+        unit: Whose uses are counted: a ``record``, or all records of an ``owner``.
+        rows: Most rows of the population that are of one unit.
+        records: Most different records of one unit. It is 1 for a record, however many copies it has.
     """
 
     mechanism: str
@@ -55,17 +60,20 @@ class PrivacyEvent:
     noise: Literal["fresh", "frozen"] | None = None
     noise_multiplier: float | None = None
     max_grad_norm: float | None = None
+    unit: Literal["record", "owner"] = "record"
+    rows: int = 1
+    records: int = 1
 
     @property
     def fresh_uses(self) -> int | float:
-        """Uses of the most used record with independent noise: one in all if the noise is frozen.
+        """Uses of the most used unit with independent noise: one of each of its records if the noise is frozen.
 
         Of Poisson samples it is the expected number. They do not depend on the record, so what uploads reveal
         about it is at most the mean over samples of what they reveal to somebody who knows the sample, and
         nats are concave in the uses.
         """
-        uses = self.steps * self.sample_rate if self.sampling == "poisson" else self.uses
-        return uses if self.noise == "fresh" else min(uses, 1)
+        uses = self.steps * self.sample_rate * self.rows if self.sampling == "poisson" else self.uses
+        return uses if self.noise == "fresh" else min(uses, self.records)
 
     @property
     def sample_rate(self) -> float:
@@ -81,8 +89,11 @@ class PrivacyEvent:
         return "epsilon" if private else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return dataclasses.asdict(self)
+        """Return plain values for JSON, those of units only where they are not single records without copies."""
+        values = dataclasses.asdict(self)
+        if (self.unit, self.rows, self.records) == ("record", 1, 1):
+            return {name: value for name, value in values.items() if name not in _UNITS}
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +185,13 @@ class Held:
 
 
 @lru_cache(maxsize=1024)
-def seen_by(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tuple[int, float, float]:
+def seen_by(
+    mechanism: Mechanism, uses: tuple[tuple[Mechanism, float | int], ...]
+) -> tuple[float | int, float, float]:
     """Split uses of a record into those of one mechanism, those worth uses of it, and the other nats."""
-    fresh_uses = 0
+    fresh_uses: float | int = 0
     heads = [mechanism]  # the first along each set of axes
-    totals = [0.0]  # uses of each that all along its axes are worth
+    totals: list[float] = [0.0]  # uses of each that all along its axes are worth
     for other, count in uses:
         worths = [head.worth(other) for head in heads]
         place = next((place for place, worth in enumerate(worths) if worth is not None), None)
@@ -193,16 +206,50 @@ def seen_by(mechanism: Mechanism, uses: tuple[tuple[Mechanism, int], ...]) -> tu
     return fresh_uses, totals[0], sum(others, 0.0)
 
 
+def composed_nats(
+    uses: Sequence[tuple[Mechanism, float | int]],
+    determinant: Callable[[Sequence[tuple[Mechanism, float | int]]], float] | None = None,
+) -> float:
+    """Bound the nats that uses of several mechanisms reveal together about one record.
+
+    This is the only rule of composition: the determinant of all precisions where the axes of all mechanisms
+    are known, and otherwise precisions added up along common axes, and nats along others.
+
+    Args:
+        uses: Mechanisms with the uses of each with independent noise, >= 0.
+        determinant: Function from the uses with a count above 0 to ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½), e.g.
+            :func:`leakbound.channels.composition.composed_capacity`. None where axes are not known.
+
+    Returns:
+        Nats. With a determinant they are never above the sum of the nats of each mechanism alone.
+
+    Example:
+        >>> first, second = Mechanism("natural", np.array([3.0, 0.0])), Mechanism("white", np.array([0.0, 3.0]))
+        >>> round(composed_nats([(first, 5), (second, 1)]), 4)  # ½ ln 16 + ½ ln 4
+        2.0794
+    """
+    seen = tuple((mechanism, count) for mechanism, count in uses if count)
+    if not seen:
+        return 0.0
+    first = seen[0][0]
+    fresh_uses, parallel, others = seen_by(first, seen)
+    added = first.nats(fresh_uses + parallel) + others
+    if determinant is None or len(seen) == 1 or any(mechanism.accepted is not None for mechanism, _ in seen):
+        return added
+    return min(added, determinant(seen))
+
+
 @dataclass(frozen=True)
 class ChannelLeakage:
     """Leakage of one training, or of several through the same channel, in nats.
 
     Attributes:
-        uses: k, uses of the most used record with independent noise, expected ones of Poisson samples. It is
-            1 per training if the noise is frozen.
+        uses: k, uses of the most used unit with independent noise, expected ones of Poisson samples. It is
+            1 per training and record of the unit if the noise is frozen.
         printed: n·κ for n steps, as published. It is loose for one record, and no bound for all records.
         linear: k·κ, a valid and loose bound for one record, which adds leakages instead of precisions.
-        record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record.
+        record: ½ Σ ln(1 + k μ_i/σ), the bound on what all releases together reveal about one record. About
+            the m records of one owner it is m · ½ Σ ln(1 + (k/m) μ_i/σ), however they depend on each other.
         dataset: N times ``record``, the bound for all records.
     """
 
@@ -241,12 +288,14 @@ def composed_leakage(events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, "
         raise ValueError("there are no events, so there is nothing to account for")
     for event in events:
         _check(event, ratios)
-    if len({replace(event, steps=0, uses=0, batch_size=0) for event in events}) > 1:
+    if len({replace(event, steps=0, uses=0, batch_size=0, rows=1, records=1) for event in events}) > 1:
         raise ValueError(
             "the events are of other channels or records; compose them by `channels.composed_capacity`"
         )
     uses, printed, linear = added_up(events)
-    record = Mechanism(events[0].shape or "", ratios).nats(uses)
+    # Nats of records that depend on each other are at most those of each, and these are concave in the uses.
+    records = max(event.records for event in events)
+    record = records * Mechanism(events[0].shape or "", ratios).nats(uses / records if records > 1 else uses)
     return ChannelLeakage(uses, printed, linear, record, repeated(events[0].population, record))
 
 
@@ -266,11 +315,14 @@ def _check(event: PrivacyEvent, ratios: Float[np.ndarray, " d"]) -> None:
         )
     capacity = event.capacity
     counts = min(event.uses, event.steps, event.population)
-    if capacity is None or not capacity >= 0 or event.noise not in ("fresh", "frozen") or counts < 0:
+    grouped = event.rows >= event.records >= 1 and (event.unit == "owner" or event.records == 1)
+    complete = capacity is not None and capacity >= 0 and event.noise in ("fresh", "frozen")
+    if capacity is None or not (complete and grouped) or counts < 0:
         raise ValueError(
             f"capacity {capacity}, noise {event.noise!r}, uses {event.uses}, steps {event.steps}, population "
-            f"{event.population}: the event of a channel states a capacity >= 0, noise 'fresh' or 'frozen' "
-            "and counts >= 0; the file is incomplete, train again"
+            f"{event.population}, unit {event.unit!r} of {event.rows} rows and {event.records} records: the event of a "
+            "channel states a capacity >= 0, noise 'fresh' or 'frozen', counts >= 0 and units of at least one row; "
+            "the file is incomplete, train again"
         )
     reached = joint_information(ratios, 1)
     if reached > capacity * (1.0 + 1e-9):

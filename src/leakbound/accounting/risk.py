@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import fft, optimize, special
 
 _HEDGE = 0.01  # part of the uniform guess in stated probabilities
 _RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
+_MOST_ROWS = 24  # of a record whose numbers in a sample are told apart
+_LARGER = 8  # shifts that larger numbers are rounded up to
 _POINTS = 2**20  # of the grid of a sum
 _STEP_POINTS = 2**15  # of one step
 
@@ -175,14 +177,17 @@ def naming_bound(information: float, candidates: int) -> float:
     return min(1.0, float(root) + 1e-12)
 
 
-def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, candidates: int) -> float:
+def dp_naming_bound(
+    noise_multiplier: float, sample_rate: float, steps: int, candidates: int, rows: int = 1
+) -> float:
     """Compute the largest probability of identifying the true one of M equally likely records of a DP training.
 
     The attacker sees all noisy sums, and knows all other records and the candidates. Consider an event that
     has the probability 1/M without the record. The attacker succeeds at most with the largest probability of
     such an event with the record. Both distributions have n independent coordinates: (1−q) N(0, m²) + q N(1,
     m²) with the record, N(0, m²) without it. The best event is where their likelihood ratio is large (Neyman
-    and Pearson). For q = 1 the bound is Φ(Φ⁻¹(1/M) + √n/m).
+    and Pearson). For q = 1 the bound is Φ(Φ⁻¹(1/M) + √n/m). A record that stands c times in the data takes
+    part J times in a step, J binomial, and moves the sum by at most J: a coordinate is Σ_j P(J = j) N(j, m²).
 
     For q < 1 the logarithm of the ratio is rounded up to a grid at each step, and summed by Fourier
     transform. Rounding up can only help the attacker.
@@ -192,6 +197,7 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
         sample_rate: q, probability that a record takes part in a step, in (0, 1].
         steps: n >= 0.
         candidates: M >= 2.
+        rows: c, how often the record stands in the data, >= 1.
 
     Returns:
         Probability in [1/M, 1], for any distribution of the candidates and every attacker.
@@ -201,31 +207,74 @@ def dp_naming_bound(noise_multiplier: float, sample_rate: float, steps: int, can
 
     Source:
         Hayes, Mahloujifar and Balle 2023, "Bounding training data reconstruction in DP-SGD", Theorem 2 and
-        Proposition 3, with κ = 1/M.
+        Proposition 3, with κ = 1/M. Ganesh 2024, "Tight group-level DP guarantees for DP-SGD with sampling
+        via mixture of Gaussians mechanisms", for copies.
     """
     check_candidates(candidates)
     check_steps(noise_multiplier, sample_rate, steps)
+    check_rows(rows)
     chance = 1.0 / candidates
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
     if sample_rate == 1:
-        return float(special.ndtr(special.ndtri(chance) + math.sqrt(steps) / noise_multiplier))
-    losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps)
+        return float(special.ndtr(special.ndtri(chance) + rows * math.sqrt(steps) / noise_multiplier))
+    losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps, rows)
     return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
 
 
+def drawn_shifts(
+    sample_rate: float, rows: int
+) -> tuple[Int[np.ndarray, " shifts"], Float[np.ndarray, " shifts"]]:
+    """Compute how far a Poisson sample moves a sum at most, in clipping bounds, by how many of a record's rows it has.
+
+    Args:
+        sample_rate: q, probability that a row takes part in a step.
+        rows: c, how often the record stands in the data.
+
+    Returns:
+        Shifts from 0 to c, and their probabilities. Up to 24 rows are distinguished. More are rounded up to one
+        of eight larger shifts, which only reveals more.
+    """
+    shifts = np.arange(rows + 1)
+    if rows > _MOST_ROWS:
+        larger = np.ceil(np.geomspace(_MOST_ROWS, rows, _LARGER + 1)).astype(np.int64)
+        shifts = np.unique(np.concatenate([shifts[: _MOST_ROWS + 1], larger]))
+    if sample_rate == 1:
+        return shifts, (shifts == rows).astype(np.float64)
+    # P(J <= j) is a regularized incomplete beta function; differences of the tails keep small probabilities.
+    tails = np.append(special.bdtrc(shifts[:-1], rows, sample_rate), 0.0)
+    return shifts, -np.diff(tails, prepend=1.0)
+
+
+def step_log_ratio(
+    x: Float[np.ndarray, " n"], noise_multiplier: float, sample_rate: float, rows: int
+) -> Float[np.ndarray, " n"]:
+    """Compute the logarithm of Σ_j P(J = j) N(j, m²) over N(0, m²) at each x, J rows of a record in the sample."""
+    precision = 1.0 / noise_multiplier**2
+    if not math.isfinite(precision):
+        raise OverflowError(
+            f"noise_multiplier = {noise_multiplier}: its square is below the range of float64"
+        )
+    total = np.full_like(x, -np.inf)
+    for shift, share in zip(*drawn_shifts(sample_rate, rows), strict=True):
+        if share > 0:
+            weight = math.log(share) if shift else rows * math.log1p(-sample_rate)
+            total = np.logaddexp(total, weight + 0.5 * precision * shift * (2.0 * x - shift))
+    return total
+
+
 def _composed_losses(
-    noise_multiplier: float, sample_rate: float, steps: int
+    noise_multiplier: float, sample_rate: float, steps: int, rows: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
-    x = np.unique(np.concatenate([x, x + 1.0]))
-    with_record = (1.0 - sample_rate) * special.ndtr(x / noise_multiplier)
-    with_record += sample_rate * special.ndtr((x - 1.0) / noise_multiplier)
+    shifts, shares = drawn_shifts(sample_rate, rows)
+    x = np.unique(np.concatenate([x + shift for shift in shifts]))
+    with_record = np.zeros_like(x)
+    for shift, share in zip(shifts, shares, strict=True):
+        with_record += share * special.ndtr((x - shift) / noise_multiplier)
     masses = np.diff(with_record, prepend=0.0)  # of (x_(i−1), x_i], whose ratio is at most that of x_i
-    ratio = np.logaddexp(
-        math.log1p(-sample_rate), math.log(sample_rate) + (2.0 * x - 1.0) / (2.0 * noise_multiplier**2)
-    )
+    ratio = step_log_ratio(x, noise_multiplier, sample_rate, rows)
     certain = steps * max(1.0 - float(with_record[-1]), 0.0)
     mean = float((masses * ratio).sum())
     variance = float((masses * (ratio - mean) ** 2).sum())
@@ -268,6 +317,12 @@ def check_steps(noise_multiplier: float, sample_rate: float, steps: int | float)
             f"noise_multiplier = {noise_multiplier} must be >= 0 and finite, sample_rate = {sample_rate} in (0, 1] and "
             f"steps = {steps} >= 0"
         )
+
+
+def check_rows(rows: int) -> None:
+    """Refuse a number of rows of a record that cannot be."""
+    if not 1 <= rows < math.inf:
+        raise ValueError(f"rows = {rows}: a record stands at least once in the data")
 
 
 def check_information(information: float) -> None:
@@ -363,16 +418,17 @@ def membership_information(advantage: float) -> float:
     return max(2.0 * advantage**2, -math.log1p(-(advantage**2)))
 
 
-def bound_text(value: float, rounding: str = ROUND_CEILING) -> str:
-    """Write a bound with three digits, rounded away from the unsafe side except for errors of float64.
+def bound_text(value: float, rounding: str = ROUND_CEILING, digits: int = 3) -> str:
+    """Write a bound with few digits, rounded away from the unsafe side except for errors of float64.
 
     Args:
         value: Finite number.
         rounding: ``ROUND_CEILING`` of :mod:`decimal` for upper bounds, ``ROUND_FLOOR`` for lower ones.
+        digits: Digits that are written.
 
     Example:
         >>> bound_text(3.0119), bound_text(3.0119, ROUND_FLOOR)
         ('3.02', '3.01')
     """
     safe = value * (1 + (1e-11 if rounding == ROUND_FLOOR else -1e-11))
-    return format(Context(3, rounding).create_decimal_from_float(safe).normalize(), "f")
+    return format(Context(digits, rounding).create_decimal_from_float(safe).normalize(), "f")

@@ -1,305 +1,302 @@
-"""Bounds that a run states, of one replica and of all together, and which of its releases they cover."""
+"""The one statement of a bound: what is bounded, for whom, with which labels, under which noise, in numbers and words.
+
+Every place that states a bound makes it by :func:`state` and writes one of its forms: the sentence, the
+short form, the numbers, tags or metrics. Each form names in itself what the number leaves out.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.accounting.dp import Accountant, composed_epsilon, record_information
-from leakbound.accounting.leakage import PrivacyEvent, added_up, composed_leakage
+from leakbound.accounting.dp import Accountant, composed_epsilon, private_nats
+from leakbound.accounting.leakage import Mechanism, PrivacyEvent, composed_leakage, composed_nats, repeated
+from leakbound.accounting.risk import bound_text
 
-_GROUPS = ("replica", "replicas")
-_TOLERANCE = 1e-9
-# Items that reveal something to the recipient of a published replica.
-PUBLISHED = ("weights", "learning rate", "channel")
+Unit = Literal["record", "owner", "client"]
+LabelKind = Literal["counted", "covered", "uncounted", "none"]
+Schedule = Sequence[tuple[Mechanism, float | int]]
+"""Mechanisms with the uses of each with independent noise, of one record, or of all records of one owner."""
+NO_BOUND = "no bound"
+SEEDED = "noise from a seed"
+_DIGITS = 4
+KINDS = ("stated_bound", "if_noise_were_secret")
+"""Groups of metrics: numbers that bound a release, and those that would if its noise were secret."""
+LABEL_WORDS = {
+    "counted": "with_labels",
+    "covered": "with_labels",
+    "uncounted": "plus_labels_not_counted",
+    "none": "no_labels_released",
+}
+_INDEPENDENT = {
+    "record": "records are taken as independent of each other, and views of one record are not known",
+    "owner": "records of one owner may depend on each other; owners are taken as independent",
+    "client": "clients are taken as independent of each other",
+}
 
 
-@dataclass(frozen=True, order=True)
-class ReleasedItem:
-    """Item that a job releases.
+@dataclass(frozen=True)
+class Statement:
+    """A bound on what a release reveals about one record, or about all records of one owner together.
 
     Attributes:
-        item: Its name.
-        covered: Whether the bound that the run states covers what the item reveals about a record.
-        why: The reason, in a few words.
+        release: What is bounded, e.g. ``the weights of one replica``.
+        unit: Whose values are bounded: a ``record`` with all its copies, all records of an ``owner`` together,
+            or a ``client``.
+        group: Most rows that are of one unit: copies of a record, or records of an owner. They are added,
+            removed or replaced together.
+        values: Nats about the values of the unit, with its labels if those are ``covered``. ∞ if none was
+            derived.
+        labels: Nats that labels reveal in addition, if they are ``counted``.
+        label_kind: ``counted`` in ``labels``, ``covered`` by ``values`` (DP), ``uncounted``, or ``none``
+            released.
+        every: Whether the nats hold for every unit, and not on average over units like the calibration's.
+        secure: Whether all noise is secret. With noise from a seed there is no bound.
+        epsilon: ε of differential privacy for the whole unit and its labels, for every unit, or None.
+        delta: δ, or None.
+        accountant: Accountant of ε, or None.
+        adjacency: Neighbours of ε: one unit is added or removed, or one is replaced.
+        parts: For DP behind a channel, nats of its bounds: ``gradients``, and ``images`` with ``labels``.
+        uncovered: What of the release the bound does not cover, with the reason.
+        why_not: Reason why no bound was derived, empty if one was.
+        assumptions: What else the bound rests on, one sentence each.
     """
 
-    item: str
-    covered: bool
-    why: str
+    release: str
+    unit: Unit
+    group: int
+    values: float
+    labels: float
+    label_kind: LabelKind
+    every: bool
+    secure: bool
+    epsilon: float | None = None
+    delta: float | None = None
+    accountant: Accountant | None = None
+    adjacency: Literal["add or remove one", "replace one"] = "add or remove one"
+    parts: Mapping[str, float] = field(default_factory=dict)
+    uncovered: tuple[str, ...] = ()
+    why_not: str = ""
+    assumptions: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return asdict(self)
+    @property
+    def nats(self) -> float:
+        """Nats about the unit with its labels, as far as they are counted. They are ∞ without a derived bound."""
+        return self.values + self.labels
+
+    @property
+    def derived(self) -> bool:
+        """True if the accountant derived a finite number, which bounds the release if the noise is secret."""
+        return not self.why_not and math.isfinite(self.nats)
+
+    @property
+    def bounded(self) -> bool:
+        """True if the release has a bound: one was derived, and the noise is secret."""
+        return self.derived and self.secure
+
+    @property
+    def subject(self) -> str:
+        """Whom the bound is about, with copies or records that count as one."""
+        if self.unit == "owner":
+            return f"all records of one owner together (at most {self.group})"
+        if self.group > 1:
+            return f"one {self.unit} with all its copies (at most {self.group})"
+        return f"one {self.unit}"
+
+    @property
+    def holds(self) -> str:
+        """For whom the nats hold."""
+        return f"for every {self.unit}" if self.every else f"on average over {self.unit}s"
+
+    @property
+    def short(self) -> str:
+        """The bound for a cell of a table, or that there is none and what secret noise would give."""
+        if not self.derived:
+            return NO_BOUND
+        return (
+            self._amount() if self.secure else f"{NO_BOUND}: {SEEDED} (if it were secret: {self._amount()})"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The bound in one line, with all that the number leaves out."""
+        subject = f"{self.release[:1].upper()}{self.release[1:]}"
+        if not self.derived:
+            return f"{subject}: {NO_BOUND}{f': {self.why_not}' if self.why_not else ''}."
+        if not self.secure:
+            return f"{subject}: {NO_BOUND}: {SEEDED}, which whoever knows or tries it subtracts."
+        clauses = [
+            f"{subject} reveal about {self.subject} at most {self._amount()}",
+            _INDEPENDENT[self.unit],
+            "secure noise",
+        ]
+        if self.uncovered:
+            clauses.append(f"not covered: {', '.join(self.uncovered)}")
+        return f"{'; '.join(clauses)}."
+
+    def _amount(self) -> str:
+        """Write ε and nats, for whom they hold, and what of labels they hold."""
+        nats = f"{_up(self.nats)} nats {self.holds}"
+        labels = {
+            "counted": f", {_up(self.labels)} of them by labels",
+            "covered": ", labels included",
+            "uncounted": ", plus labels, not counted",
+            "none": ", no label is released",
+        }[self.label_kind]
+        if "images" in self.parts:
+            labels += f" (a channel lets {_up(self.parts['images'])} of the values through)"
+        if self.epsilon is None:
+            return nats + labels
+        delta = "" if self.delta is None else f" at δ = {self.delta:g}"
+        return f"ε = {_up(self.epsilon)}{delta} ({self.adjacency} {self.unit}), {nats}{labels}"
+
+    def numbers(self) -> dict[str, Any]:
+        """Return plain values for JSON: all attributes, ``bounded``, ``nats``, ``sentence`` and ``short``.
+
+        Numbers that are not finite are None.
+        """
+        values = {**asdict(self), "nats": self.nats, "bounded": self.bounded}
+        plain = {name: _finite(value) for name, value in values.items()}
+        words = {"sentence": self.sentence, "short": self.short}
+        return {**plain, "parts": {name: _finite(value) for name, value in self.parts.items()}, **words}
+
+    @classmethod
+    def from_numbers(cls, numbers: Mapping[str, Any]) -> "Statement":
+        """Make the statement whose :meth:`numbers` were stored.
+
+        Raises:
+            KeyError: If a number is missing.
+            TypeError: If one is of another type.
+        """
+        values = {each.name: numbers[each.name] for each in fields(cls)}
+        values["values"] = math.inf if values["values"] is None else float(values["values"])
+        for name in ("uncovered", "assumptions"):
+            values[name] = tuple(map(str, values[name]))
+        return cls(**values)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the derived numbers by names for a chart, empty if none was derived.
+
+        A name says whether the number is a bound or would be one with secret noise, of what unit, for each
+        unit or on average, and what of labels it holds, so that numbers of one name mean the same.
+        """
+        if not self.derived:
+            return {}
+        kind = KINDS[0] if self.secure else KINDS[1]
+        whose = self.unit if self.unit != "record" or self.group == 1 else "record_with_copies"
+        labels = LABEL_WORDS[self.label_kind]
+        values = {f"nats_per_{whose}_{'each' if self.every else 'average'}_{labels}": self.nats}
+        if self.epsilon is not None and math.isfinite(self.epsilon):
+            values[f"epsilon_per_{whose}_each_with_labels"] = self.epsilon
+        return {f"{kind}/{name}": value for name, value in values.items()}
+
+    def tags(self, name: str) -> dict[str, str]:
+        """Return the sentence and what it rests on as tags of a run, each beginning with a name."""
+        return {
+            name: self.sentence,
+            f"{name}_short": self.short,
+            f"{name}_noise": "secure" if self.secure else "seeded",
+            f"{name}_labels": self.label_kind,
+        }
 
 
-def stated_bounds(
-    events: Sequence[PrivacyEvent],
+def state(
+    release: str,
+    *,
+    secure: bool,
+    labels: float | Literal["covered", "uncounted", "none"],
+    uses: Iterable[Schedule] = (),
+    events: Sequence[PrivacyEvent] = (),
     ratios: Float[np.ndarray, " d"] | None = None,
     delta: float | None = None,
     accountant: Accountant = "rdp",
-    *,
-    labels: float,
-) -> dict[str, Any] | None:
-    """Bound what the most leaking network of a run reveals, and what all reveal, None without a bound.
+    added: float = 0.0,
+    unit: Unit = "record",
+    group: int = 1,
+    determinant: Callable[[Schedule], float] | None = None,
+    uncovered: Sequence[str] = (),
+    why_not: str = "",
+    assumptions: Sequence[str] = (),
+) -> Statement:
+    """State what a release reveals, from the uses of records or owners, or from events of trainings.
 
-    A δ of 1 / number of records or more gives no bound, because publishing a random record meets it.
+    Uses are composed by :func:`~leakbound.accounting.leakage.composed_nats`, of an owner by adding every use,
+    because each may be of another of its records, which depend on each other in any way. Nats of events of
+    channels are those of :func:`~leakbound.accounting.leakage.composed_leakage`, of DP those of
+    :func:`~leakbound.accounting.dp.private_nats`, with ε.
 
     Args:
-        events: Privacy event of each network: of every replica with every candidate learning rate.
-        ratios: (d,) variance ratios of one use of the channel, if it has one, alone or in front of DP.
-        delta: δ of the defense, if it states one.
+        release: What is bounded, e.g. ``the weights of one replica``.
+        secure: Whether all noise is secret.
+        labels: Nats that the labels of a unit reveal, or ``covered`` if ``added`` holds them, ``uncounted`` if
+            some are released without being counted, ``none`` if none is released. Those of DP are covered by
+            ε, also if nats are given.
+        uses: Schedule of each record or owner, or only of those that can leak most.
+        events: Events of trainings on the same records, all behind one channel, or all of DP.
+        ratios: (d,) variance ratios of one use of the channel of the events.
+        delta: δ of DP events.
         accountant: Accountant of ε.
-        labels: Nats that a released label reveals where the bound does not cover it: ln of the number of
-            classes, or the capacity of a randomized response.
-
-    Returns:
-        ``count`` of networks, ``labels``, the nats that labels reveal in addition, and plain values for
-        ``replica`` and ``replicas``: those of :class:`~leakbound.accounting.leakage.ChannelLeakage` for a
-        channel, of :func:`dp_bounds` for DP, and ``stated``, the same in words.
-    """
-    kinds = {event.bound for event in events}
-    if kinds == {"nats"} and ratios is not None:
-        bounds = {
-            of: _in_words(asdict(composed_leakage(group, ratios))) for of, group in _groups(events).items()
-        }
-    elif kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1:
-        behind = (ratios, labels)
-        bounds = {of: dp_bounds(group, delta, accountant, *behind) for of, group in _groups(events).items()}
-    else:
-        return None
-    values = [value for group in bounds.values() for value in group.values() if not isinstance(value, str)]
-    if not all(map(math.isfinite, values)):
-        return None
-    return {"count": len(events), "labels": labels if kinds == {"nats"} else 0.0, **bounds}
-
-
-def _groups(events: Sequence[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:
-    """Return the event of the network that leaks most, and those of all networks."""
-    worst = max(events, key=lambda event: event.uses if event.bound == "nats" else event.steps)
-    return {"replica": [worst], "replicas": [*events]}
-
-
-def dp_bounds(
-    events: Sequence[PrivacyEvent],
-    delta: float,
-    accountant: Accountant,
-    ratios: Float[np.ndarray, " d"] | None = None,
-    labels: float = 0.0,
-) -> dict[str, Any]:
-    """Bound DP trainings together: ``epsilon``, ``delta``, ``accountant``, nats, ``stated``.
-
-    Nats are those of :func:`private_nats`, and ``stated`` says it in words.
-    """
-    epsilon = composed_epsilon(events, delta, accountant)
-    nats = private_nats(events, ratios, labels)
-    return _in_words({"epsilon": epsilon, "delta": delta, "accountant": accountant, **nats})
-
-
-def private_nats(
-    events: Sequence[PrivacyEvent], ratios: Float[np.ndarray, " d"] | None, labels: float
-) -> dict[str, float]:
-    """Bound the nats of DP trainings together about one record, ``record``, also behind a channel.
-
-    The nats of DP are those of :func:`~leakbound.accounting.dp.record_information`. Behind a channel they are
-    ``gradients``, what the noisy sums reveal. All is computed from images that the channel released, which
-    reveal ``images`` nats, and from labels, so that ``images`` and ``labels`` together are a bound, too, by
-    data processing. Each holds on its own, and ``record`` is the tighter one.
-
-    Args:
-        events: Privacy event of each training.
-        ratios: (d,) variance ratios of one use of the channel in front, None without one.
-        labels: Nats that labels reveal.
-    """
-    gradients = sum(map(record_information, events))
-    images = math.inf if ratios is None else composed_leakage(events, ratios).record
-    if images == math.inf:
-        return {"record": gradients}
-    nats = {"gradients": gradients, "images": images, "labels": labels}
-    return {"record": min(gradients, images + labels), **nats}
-
-
-def _in_words(bounds: dict[str, Any]) -> dict[str, Any]:
-    """Add a text that states the bounds of one record."""
-    nats = f"{bounds['record']:.4g} nats"
-    if "images" in bounds:
-        nats += f"; its channel lets {bounds['images']:.4g} of an image through"
-    private = (
-        f"ε = {bounds['epsilon']:.4g} at δ = {bounds['delta']:g} ({nats})" if "epsilon" in bounds else nats
-    )
-    return {**bounds, "stated": private}
-
-
-def replay(record: Mapping[str, Any], ratios: Float[np.ndarray, " d"] | None = None) -> list[dict[str, Any]]:
-    """Recompute the bounds of a training from its provenance, as far as possible.
-
-    A DP training without a channel needs nothing else. Behind a channel the variance ratios of one use are
-    needed. Without them only the totals that add uses up are computed, and the stated joint bound is compared
-    with them.
-
-    Args:
-        record: Provenance of a training.
-        ratios: (d,), variance ratios of its channel (:func:`leakbound.channels.signal_to_noise`).
-
-    Returns:
-        Plain values for one record, in nats if not stated otherwise: ``of`` (``replica``, the network that
-        leaks most, or ``replicas``, all of them), ``networks`` (their number), ``uses`` (most of a record),
-        ``joint`` (by added precisions, or for DP by the composed Gaussian mechanism), ``labels`` (in addition,
-        as they are released without noise), ``record`` (the smallest valid bound), ``verified`` (whether the
-        numbers were recomputed, and not only compared with each other), for channels ``fresh_uses`` (uses with
-        independent noise), ``printed`` (n·κ, as published) and ``linear`` (k·κ), for DP ``epsilon`` and
-        ``delta``, and behind a channel ``gradients`` and ``images`` of :func:`private_nats`. What does not
-        apply is None.
+        added: Nats that other releases reveal about the same unit, >= 0, e.g. of earlier ledgers.
+        unit: Whose uses they are. Events say it themselves.
+        group: Most rows of one unit. Events say it themselves.
+        determinant: Function from a schedule to the nats of its determinant, where all axes are known.
+        uncovered: What of the release the bound does not cover.
+        why_not: Reason why no bound was derived.
+        assumptions: What else the bound rests on.
 
     Raises:
-        ValueError: If the record is of no training, of one without a bound, or states other numbers than its
-            events and channel give.
+        ValueError: If labels or added nats are negative, or events cannot be composed.
     """
-    try:
-        stated, events = _read(record)
-        alone = events[0].bound == "nats"
-        behind = "images" in stated["replica"]
-        channel = alone or behind
-        verified = not channel or ratios is not None
-        if verified:
-            budget = {} if alone else {name: stated["replica"][name] for name in ("delta", "accountant")}
-            labels = stated["replica"]["labels"] if behind else stated["labels"]
-            bounds = stated_bounds(events, ratios if channel else None, **budget, labels=labels)
-            if bounds is None or not all(_same(bounds[of], stated[of]) for of in _GROUPS):
-                source = "its channel give" if channel else f"its {events[0].bound} gives"
-                raise ValueError(
-                    f"the provenance states other bounds than its events and {source}: train again"
-                )
-        return [_row(of, group, stated, verified) for of, group in _groups(events).items()]
-    # Values of other types than were written.
-    except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
-        raise ValueError("the provenance holds events or bounds of another form: train again") from error
-
-
-def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verified: bool) -> dict[str, Any]:
-    """Collect the numbers of networks together."""
-    joint = stated[of]["record"]
-    fresh_uses = printed = linear = None
-    bound = joint
-    if events[0].bound == "nats":
-        fresh_uses, printed, linear = added_up(events)
-        bound = min(linear, joint)
-        if not joint <= linear * (1.0 + _TOLERANCE):
-            raise ValueError(
-                f"the provenance states {joint:g} nats for {fresh_uses} uses that allow {linear:g}: train again"
-            )
-    return {
-        "of": of,
-        "networks": len(events),
-        "uses": sum(event.uses for event in events),
-        "joint": joint,
-        "labels": stated["labels"],
-        "record": bound + stated["labels"],
-        "verified": verified,
-        "fresh_uses": fresh_uses,
-        "printed": printed,
-        "linear": linear,
-        **{name: stated[of].get(name) for name in ("epsilon", "delta", "gradients", "images")},
+    counted = 0.0 if isinstance(labels, str) else float(labels)
+    if not (counted >= 0 and added >= 0):
+        raise ValueError(f"labels = {labels}, added = {added}: nats are >= 0")
+    if events:
+        unit, group = events[0].unit, max(event.rows for event in events)
+    facts: dict[str, Any] = {
+        "release": release,
+        "unit": unit,
+        "group": group,
+        "secure": secure,
+        "uncovered": tuple(uncovered),
+        "why_not": why_not,
+        "assumptions": tuple(assumptions),
     }
-
-
-def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
-    """Read the stated bounds and the events of a provenance."""
-    stated, entries = record.get("leakage"), record.get("events")
-    if not isinstance(entries, list) or not entries:
-        raise ValueError(
-            "the provenance holds no privacy events, so it is of no training: give that of a training"
+    kind: LabelKind = labels if isinstance(labels, str) else "counted"
+    if why_not:
+        return Statement(**facts, values=math.inf, labels=0.0, label_kind=kind, every=False)
+    if events and events[0].bound == "epsilon":
+        parts = private_nats(events, ratios, counted)
+        budget = {} if delta is None else {"epsilon": composed_epsilon(events, delta, accountant)}
+        if budget:
+            # Groups are composed by Rényi orders, whatever the accountant of single records.
+            by: Accountant = "rdp" if group > 1 else accountant
+            budget |= {"delta": delta, "accountant": by}  # type: ignore[dict-item]
+        facts |= {**budget, "parts": {name: nats for name, nats in parts.items() if name != "record"}}
+        # The bound through the images is an average over records, that of the gradients is not.
+        every = parts["record"] == parts.get("gradients", parts["record"])
+        values = parts["record"] + added
+        return Statement(**facts, values=values, labels=0.0, label_kind="covered", every=every)
+    if events:
+        values = math.inf if ratios is None else composed_leakage(events, ratios).record
+    elif unit == "owner":
+        values = max(
+            (sum(repeated(k, mechanism.nats(1)) for mechanism, k in each) for each in uses), default=0.0
         )
-    events = [PrivacyEvent(**entry) for entry in entries]
-    if stated is None:
-        raise ValueError(
-            f"no bound was derived for {events[0].mechanism!r} at this level, so there is nothing to account for: "
-            "name a training behind a channel, DP-SGD or DP-PSAC"
-        )
-    if len({event.bound for event in events}) != 1:
-        raise ValueError("the provenance states bounds of another form: give that of a training")
-    classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
-    whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
-    # The nats of randomized responses cannot be checked by anything else in a provenance.
-    responded = any(item["why"].startswith("randomized responses") for item in record.get("released", ()))
-    if not whole and not (channel and stated["labels"] > 0 and responded):
-        labels = "ln of the number of classes, of 2 or more" if channel else "0, as DP covers them"
-        raise ValueError(
-            f"the provenance states {stated['labels']:g} nats for labels; they are {labels}: train again"
-        )
-    return stated, events
+    else:
+        values = max((composed_nats(each, determinant) for each in uses), default=0.0)
+    return Statement(**facts, values=values + added, labels=counted, label_kind=kind, every=False)
 
 
-def _same(bounds: Mapping[str, Any], stated: Mapping[str, Any]) -> bool:
-    """Return whether all numbers of some bounds are stated."""
-    return all(
-        _agree(value, stated[name]) for name, value in bounds.items() if isinstance(value, int | float)
-    )
+def _up(value: float) -> str:
+    """Write a bound, rounded up."""
+    return "∞" if math.isinf(value) else bound_text(value, digits=_DIGITS)
 
 
-def _agree(value: int | float, other: int | float) -> bool:
-    """Return whether two numbers differ by rounding alone."""
-    return math.isclose(value, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-
-
-def dataset_releases(secure: bool) -> list[ReleasedItem]:
-    """List what the jobs that prepare a dataset and draw its figures release."""
-    hashed = (
-        "keyed by a secret that does not leave" if secure else "singles out the true records among candidates"
-    )
-    return [
-        ReleasedItem("hash of prepared images", secure, hashed),
-        ReleasedItem("mean and covariance of members", False, "statistics of the members"),
-        ReleasedItem(
-            "pictures of members", False, "shown only if the reader says that they may be published"
-        ),
-        ReleasedItem(
-            "claims on pictures of members", False, "say how like noisy copies are to them, exactly"
-        ),
-    ]
-
-
-def estimator_releases(from_members: bool) -> list[ReleasedItem]:
-    """List what the learned estimate of a dataset releases.
-
-    Args:
-        from_members: Whether channels use the members' moments.
-    """
-    why = "learned from the attacker's records, through channels"
-    if from_members:
-        why += " calibrated to the members' moments"
-    return [ReleasedItem("estimator", not from_members, why)]
-
-
-def attack_releases(targets: bool) -> list[ReleasedItem]:
-    """List what an attack releases. Its ``targets`` are single members where it inverts gradients."""
-    pictures = (
-        "targets and reconstructions of members" if targets else "what weights tell of classes of members"
-    )
-    return [
-        ReleasedItem("scores of attacks", False, "compare with clean members and name them"),
-        ReleasedItem("arrays of attacks", False, pictures),
-    ]
-
-
-def federated_releases(adapted: bool) -> list[ReleasedItem]:
-    """List what a federated run releases. With ``adapted`` thresholds follow the norms of parameters."""
-    norms = "follow norms that no budget covers" if adapted else "follow from the settings alone"
-    return [
-        ReleasedItem("curves, divergence", False, "losses and accuracies of clean members"),
-        ReleasedItem("thresholds and leaks", not adapted, norms),
-    ]
-
-
-def refusals(releases: Sequence[ReleasedItem], *, channel: bool) -> list[str]:
-    """List why a replica may not be published, with or without ``channel``: items that no bound covers."""
-    listed = {release.item for release in releases}
-    unsaid = [item for item in PUBLISHED if item not in listed and (channel or item != "channel")]
-    uncovered = [release for release in releases if release.item in PUBLISHED and not release.covered]
-    return [
-        *(f"{release.item}: {release.why}" for release in uncovered),
-        *(f"{item}: the provenance does not say whether a bound covers it; train again" for item in unsaid),
-    ]
+def _finite(value: Any) -> Any:
+    """Replace a number that is not finite by None, and a tuple by a list."""
+    if isinstance(value, tuple):
+        return list(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

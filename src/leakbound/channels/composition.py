@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
-from leakbound.accounting.leakage import Mechanism, repeated, seen_by
+from leakbound.accounting.leakage import Mechanism, composed_nats
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import LowRankMoments, Moments
 
@@ -27,15 +27,15 @@ def schedule_nats(
         counts: Uses of each with independent noise.
         moments: As in :func:`composed_capacity`.
     """
-    seen = [(mechanism, count) for mechanism, count in zip(mechanisms, counts, strict=True) if count]
-    if not seen:
-        return 0.0
-    if len(seen) > 1 and not isinstance(moments, LowRankMoments):
-        added = sum(repeated(count, mechanism.nats(1)) for mechanism, count in seen)
-        return min(added, composed_capacity(list(zip(channels, counts, strict=True)), moments))
-    first = seen[0][0]
-    fresh_uses, parallel, others = seen_by(first, tuple(seen))
-    return first.nats(fresh_uses + parallel) + others
+    places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
+
+    def determinant(seen: Sequence[tuple[Mechanism, float | int]]) -> float:
+        """Compute the determinant of the precisions of all channels that were used."""
+        used = [(channels[places[id(mechanism)]], int(count)) for mechanism, count in seen]
+        return composed_capacity(used, moments)
+
+    rule = None if isinstance(moments, LowRankMoments) else determinant
+    return composed_nats([*zip(mechanisms, counts, strict=True)], rule)
 
 
 def composed_capacity(uses: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:

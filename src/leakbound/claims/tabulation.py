@@ -260,7 +260,7 @@ def accounting_rows(leakage: Mapping[str, Any] | None) -> pd.DataFrame:
         {"variant": variant, "metric": metric, "value": float(value)}
         for variant in ("replica", "replicas")
         for metric, value in (leakage or {}).get(variant, {}).items()
-        if metric not in ("uses", "delta", "accountant", "stated")
+        if metric not in ("uses", "delta", "accountant")
     ]
     frame = pd.DataFrame(rows, columns=["variant", "metric", "value"])
     return frame.assign(

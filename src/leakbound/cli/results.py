@@ -16,7 +16,10 @@ import numpy as np
 
 from leakbound import __version__, storage
 from leakbound.accounting.leakage import Mechanism, PrivacyEvent
-from leakbound.accounting.statement import ReleasedItem, dataset_releases, dp_bounds, refusals, stated_bounds
+from leakbound.accounting.releases import ReleasedItem, dataset_releases, refusals
+from leakbound.accounting.risk import bound_text
+from leakbound.accounting.runs import run_statements, stated_bounds
+from leakbound.accounting.statement import Statement, Unit, state
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
@@ -39,10 +42,10 @@ private records{channel}. `statement.json` has the numbers of this page.
 * The network, {inputs[model]}, takes float32 records of shape {inputs[shape]}: (value − mean) · factor, clipped to
   −1 to 1, of {inputs[values]}. Its largest output is the class: {inputs[classes]}.
   The metadata `inputs` of the weights hold all of this.
-* Bound on what these weights reveal about one record, to an attacker who knows all others: **{one}**, {each}.{labels}
-* What so many nats prevent, labels included: `leakbound risk --nats {nats:.4g} --records {members}`.
+* Bound, against an attacker who knows all other records: **{one}** {each}{labels}
+* What so many nats prevent, labels included: `leakbound risk --nats {nats} --records {members}`.
 * {count} trained on records of one pool, and a record may be in all of them. Each one that is published
-  adds to this: {all} for all of them.
+  adds to this. {all}
   So do other runs on the same records. These files cannot show whether others have been published.
 * The bound holds if this replica was not chosen by its results, and if only these files are released.
 
@@ -54,8 +57,8 @@ _PIXELS = {
     "factor": [1 / 127.5],
 }
 _AVERAGE = (
-    "on average over records with the covariance of the public ones that the noise was calibrated to; "
-    "about a record unlike them the weights may reveal more"
+    "The average is over records with the covariance of the public ones that the noise was calibrated to; "
+    "about a record unlike them the weights may reveal more."
 )
 
 
@@ -70,6 +73,8 @@ class _Uses:
         jobs: Kind to the number of jobs with a bound.
         unbounded: Names of jobs without a bound.
         released: Item to the number of jobs.
+        unit: Whose uses are counted.
+        group: Most rows of one unit.
     """
 
     def __init__(self) -> None:
@@ -80,6 +85,8 @@ class _Uses:
         self.jobs: Counter[str] = Counter()
         self.unbounded: list[str] = []
         self.released: Counter[ReleasedItem] = Counter()
+        self.unit: Unit = "record"
+        self.group = 1
 
 
 def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
@@ -97,8 +104,9 @@ def composed(root: Path, made: JobList) -> dict[str, dict[str, Any]]:
 
     Returns:
         Plain values for each dataset: ``record`` (nats in all), ``channels`` (nats), ``dp`` (as
-        :func:`leakbound.accounting.statement.dp_bounds`, None without DP), ``federated`` (nats), ``labels``
-        (nats that a label reveals in addition), ``runs`` (run to the bounds that it states), ``jobs`` (kind to
+        a :class:`leakbound.accounting.statement.Statement` has it, None without DP), ``federated`` (nats),
+        ``labels`` (nats that a label reveals in addition), ``statement`` (of all these together), ``runs``
+        (run to the statements that it makes), ``jobs`` (kind to
         the number with a bound), ``unbounded`` (names),
         ``released`` (as in the provenance of a run, with the number of jobs). If other datasets come from the
         same records, a member of one may be a member of all. Then there are also ``same_records`` (names of
@@ -150,13 +158,14 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
     kind, folder = _TRAINED[job.step]
     run = made.table.runs[job.name]
     if job.step == "train":
-        uses.runs[job.name] = record["leakage"]
+        uses.runs[job.name] = {"count": len(record["events"]), **record["statement"]}
     if not record["leakage"]:
         uses.unbounded.append(f"{folder}{job.name}")
         return
     uses.jobs[kind] += 1
     channel = made.table.channel_of(run)
     for event in (PrivacyEvent(**event) for event in record["events"]):
+        uses.unit, uses.group = event.unit, max(uses.group, event.rows)
         if event.bound == "nats" and channel is not None:
             uses.channels[channel.spectrum, channel.name] += math.ceil(event.fresh_uses)
         else:
@@ -165,6 +174,7 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
 
 def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
     """Return the composed bounds as plain values."""
+    secure = made.table.config.privacy_noise == "secure"
     channels = 0.0
     if uses.channels:  # whose spectra are of one covariance
         source = made.job("spectrum", next(iter(uses.channels))[0]).inputs["moments"]
@@ -176,19 +186,44 @@ def _statement(root: Path, made: JobList, uses: _Uses) -> dict[str, Any]:
     if uses.private:
         delta = min(budget["delta"] for _, budget in uses.private)
         precise = all(budget["accountant"] == "prv" for _, budget in uses.private)
-        dp = dp_bounds([event for event, _ in uses.private], delta, "prv" if precise else "rdp")
+        events = [event for event, _ in uses.private]
+        dp = state(
+            "all trainings with DP",
+            events=events,
+            delta=delta,
+            accountant="prv" if precise else "rdp",
+            labels="covered",
+            secure=secure,
+        )
+    labels = max((run["replica"]["labels"] for run in uses.runs.values()), default=0.0)
+    nats = channels + (dp.values if dp else 0.0) + uses.federated
+    together = state(
+        "all jobs with a bound together",
+        added=nats,
+        labels=labels or "covered",
+        secure=secure,
+        unit=uses.unit,
+        group=uses.group,
+        why_not=_why_not(uses),
+    )
     return {
-        "record": channels + (dp["record"] if dp else 0.0) + uses.federated,
+        "record": nats,
         "channels": channels,
-        "dp": dp,
+        "dp": dp and dp.numbers(),
         "federated": uses.federated,
-        "labels": max((bound["labels"] for bound in uses.runs.values() if bound), default=0.0),
+        "labels": labels,
+        "statement": together.numbers(),
         "runs": uses.runs,
         "jobs": dict(uses.jobs),
         "unbounded": uses.unbounded,
         "privacy_noise": made.table.config.privacy_noise,
         "released": [{**item.to_dict(), "jobs": jobs} for item, jobs in sorted(uses.released.items())],
     }
+
+
+def _why_not(uses: _Uses) -> str:
+    """Say why all jobs together have no bound. Empty if they have one."""
+    return f"{len(uses.unbounded)} jobs have no bound" if uses.unbounded else ""
 
 
 def stored_channels(
@@ -402,12 +437,20 @@ def _published_statement(
     events = [PrivacyEvent(**event) for event in record["events"]]
     stated = record["leakage"]
     options = {**defense.budget, "labels": stated["replica"].get("labels", stated["labels"])}
-    if stated_bounds(events, ratios, **options) != stated:
+    statement = Statement.from_numbers(record["statement"]["replica"])
+    facts = {**options, "secure": statement.secure, "uncovered": statement.uncovered}
+    again = run_statements(events, ratios, **facts)
+    if (
+        stated_bounds(events, ratios, **options) != stated
+        or again is None
+        or {of: each.numbers() for of, each in again.items()} != record["statement"]
+    ):
         raise NotCoveredError(
             "provenance: the bounds of its events and channel differ from those that it states; train again"
         )
     copies = [[events[replica]] * count for count in range(1, len(events) + 1)]
     growing = [stated_bounds(several, ratios, **options) for several in copies]
+    sentences = [run_statements(several, ratios, **facts) for several in copies]
     responded = any(release["item"] == "labels" and release["covered"] for release in record["released"])
     return {
         "leakbound": __version__,
@@ -415,6 +458,8 @@ def _published_statement(
         **({"labels_responded": True} if responded else {}),
         "replica": record["leakage"]["replica"],
         "replicas": [bounds["replicas"] for bounds in growing if bounds],
+        "statement": again["replica"].numbers(),
+        "statements": [each["replicas"].numbers() for each in sentences if each],
     }, events[replica]
 
 
@@ -428,13 +473,13 @@ def _readme(slug: str, statement: Mapping[str, Any], event: PrivacyEvent, inputs
         run=slug,
         inputs=inputs,
         channel=", and `channel.safetensors` the noise that it added to them" if has_channel else "",
-        one=statement["replica"]["stated"],
-        each=_AVERAGE if has_channel else "whatever the record is",
-        nats=statement["replica"]["record"] + labels,
+        one=statement["statement"]["sentence"],
+        each=_AVERAGE if has_channel else "It holds whatever the record is.",
+        nats=bound_text(statement["statement"]["nats"], digits=4),
         members=event.population,
-        labels=f" Labels {kind} and may reveal {labels:.3g} nats more." if labels else "",
+        labels=f" Labels {kind}." if labels else "",
         count="1 replica was" if count == 1 else f"{count} replicas were",
-        all=statement["replicas"][-1]["stated"],
+        all=statement["statements"][-1]["sentence"],
         version=__version__,
         ratios=" and the channel's `ratios` of signal to noise" if has_channel else "",
     )

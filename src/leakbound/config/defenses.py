@@ -84,7 +84,7 @@ class Defense(Settings):
 
     @property
     def budget(self) -> dict[str, Any]:
-        """δ and accountant of ε, arguments of :func:`leakbound.accounting.statement.stated_bounds`, if it has an ε."""
+        """δ and accountant of ε, arguments of :func:`leakbound.accounting.runs.stated_bounds`, if it has an ε."""
         return {}
 
     @classmethod

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leakbound.accounting.risk import bound_text
+from leakbound.accounting.statement import KINDS, LABEL_WORDS, Statement
 from leakbound.tracking.run_records import Point, RunFacts
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ BRIEF = "brief"
 """Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
 HEADLINES = {
     "accuracy": ("curves/test_accuracy",),
-    "leakage_nats": ("leakage/replica/record", "federated/leak_total", "leakage/so_far"),
     "membership_auc_last_weights": ("membership/strongest/auc", "membership/white_box/auc"),
     "membership_auc_uploads": ("membership_uploads/likelihood/auc",),
     "model_inversion_gain": ("model_inversion/informed/gain_over_aux",),
@@ -28,6 +29,12 @@ HEADLINES = {
     "mean_image_mse": ("gradient_inversion/prior/mse",),
 }
 """Headline to its possible metrics. The first one that a run has is used."""
+STATED = tuple(
+    f"{kind}_{meaning}"
+    for kind in KINDS
+    for meaning in ("nats_per_record_average_with_labels", "nats_per_record_each_with_labels")
+)
+"""Headlines of bounds that an experiment's page has columns for."""
 # Headlines that the paragraph states, with the words before their numbers. The bound has its own sentence.
 _OUTCOMES = {
     "accuracy": "test accuracy",
@@ -50,6 +57,12 @@ def headlines(points: Sequence[Point]) -> Iterator[Point]:
         if present:
             value = float(f"{present[0].value:.3g}")
             yield present[0]._replace(key=f"{BRIEF}/{name}", step=0, value=value)
+    # Numbers of different meanings have different names, as statements give them.
+    for kind in KINDS:
+        for key, point in sorted(last.items()):
+            if key.startswith(f"{kind}/replica/"):
+                name = f"{kind}_{key.removeprefix(f'{kind}/replica/')}"
+                yield point._replace(key=f"{BRIEF}/{name}", value=float(bound_text(point.value)))
 
 
 def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: bool) -> str:
@@ -76,8 +89,7 @@ def run_summary(facts: RunFacts, means: Sequence[Point], bound: str, *, failed: 
     return " ".join(filter(None, (setting, outcome, bound)))
 
 
-# Curves of the accountant, which belong to the group of its bounds.
-_SO_FAR = {"leakage": "leakage/so_far", "epsilon": "leakage/epsilon_so_far"}
+_SO_FAR = {"leakage": "nats", "epsilon": "epsilon"}  # curves of the accountant
 ALL_REPLICAS = -1
 """Number of the replica for values of all replicas together."""
 
@@ -105,7 +117,7 @@ class Measurement:
     @property
     def diverged(self) -> bool:
         """True for a diverged training. A bound is infinite without noise, whatever the training does."""
-        return self.kind == "curve" and not self.finite and self.point.key not in _SO_FAR.values()
+        return self.kind == "curve" and not self.finite and "/so_far/" not in self.point.key
 
 
 def metric_name(*words: str) -> str:
@@ -113,7 +125,33 @@ def metric_name(*words: str) -> str:
     return "/".join(re.sub(r"[^A-Za-z0-9_. -]", "_", word).strip(".") or "_" for word in words if word)[:250]
 
 
-def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int) -> Iterator[Measurement]:
+def so_far_names(statement: Statement | None) -> dict[str, str]:
+    """Return the metrics of the accountant's curves: nats of the values alone, unless labels are covered, and ε."""
+    names = {}
+    for curve, quantity in _SO_FAR.items():
+        metrics = statement.metrics() if statement is not None else {}
+        stated = next((name for name in metrics if name.partition("/")[2].startswith(quantity)), None)
+        if stated is None or statement is None:
+            names[curve] = f"{KINDS[1]}/so_far/{quantity}"
+            continue
+        kind, _, name = stated.partition("/")
+        if statement.label_kind != "covered":
+            name = f"{name.removesuffix(f'_{LABEL_WORDS[statement.label_kind]}')}_without_labels"
+        names[curve] = f"{kind}/so_far/{name}"
+    return names
+
+
+def statement_values(statements: Mapping[str, Statement], end: int) -> Iterator[Measurement]:
+    """Yield the numbers of statements, of one replica and of all, by names that say what they mean."""
+    for of, statement in statements.items():
+        for name, value in statement.metrics().items():
+            kind, _, meaning = name.partition("/")
+            yield Measurement("score", ALL_REPLICAS, Point(f"{kind}/{of}/{meaning}", 0, end, value))
+
+
+def curve_values(
+    curves: pd.DataFrame | None, start: int, end: int, rounds: int, so_far: Mapping[str, str]
+) -> Iterator[Measurement]:
     """Yield the values of curves. The time of the job is spread evenly over its steps.
 
     Args:
@@ -121,13 +159,14 @@ def curve_values(curves: pd.DataFrame | None, start: int, end: int, rounds: int)
         start: Start of the job, milliseconds since 1970.
         end: End of the job, milliseconds since 1970.
         rounds: Steps of the training.
+        so_far: Curve of the accountant to its metric, from :func:`so_far_names`.
     """
     if curves is None:
         return
     for row in curves.itertuples():
         done = min(row.step / rounds, 1.0) if rounds else 1.0
         time = start + round(done * (end - start))
-        name = _SO_FAR.get(str(row.metric)) or metric_name("curves", str(row.metric))
+        name = so_far.get(str(row.metric)) or metric_name("curves", str(row.metric))
         yield Measurement("curve", int(row.replica), Point(name, int(row.step), time, float(row.value)))
 
 

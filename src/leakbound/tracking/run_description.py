@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from leakbound.accounting.statement import Statement, state
 from leakbound.storage import read_arrays_and_metadata
 from leakbound.tracking.measurements import (
     ALL_REPLICAS,
@@ -17,6 +18,8 @@ from leakbound.tracking.measurements import (
     metric_name,
     run_summary,
     score_values,
+    so_far_names,
+    statement_values,
 )
 from leakbound.tracking.run_records import Point, RunFacts, RunRecord
 
@@ -102,7 +105,9 @@ def describe_run(
         raise ValueError("provenance.started is missing: MLflow's times come from files; run the job again")
     start = round(float(provenance["started"]) * 1000)
     end = start + round(float(provenance.get("seconds", 0.0)) * 1000)
-    values = list(curve_values(curves, start, end, facts.rounds))
+    stated = statements(provenance)
+    values = list(curve_values(curves, start, end, facts.rounds, so_far_names(stated.get("replica"))))
+    values += statement_values(stated, end)
     for source in sorted(scores):
         values += score_values(source, scores[source], end, over_units or {})
     diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
@@ -111,8 +116,10 @@ def describe_run(
     rates = {rate["replica"]: rate["learning_rate"] for rate in provenance.get("rates", ()) if rate["chosen"]}
     job = _Job(facts, start, end, values, diverged, rates)
     points = means(values, len(replicas), diverged=bool(diverged))
-    bounds, sentence = _bounds(provenance)
-    note = run_summary(facts, points, sentence, failed=bool(diverged))
+    tags = {name: text for of, each in stated.items() for name, text in each.tags(f"bound_{of}").items()}
+    note = run_summary(
+        facts, points, " ".join(each.sentence for each in stated.values()), failed=bool(diverged)
+    )
     digest = provenance.get("inputs", {}).get("dataset")
     use = "training" if facts.rounds else "attack"
     return job.record(
@@ -122,7 +129,7 @@ def describe_run(
         failed=bool(diverged),
         about=facts.about,
         params=_params(facts, provenance, channel or {}),
-        tags={**_tags(facts, provenance, diverged), **bounds, "mlflow.note.content": note},
+        tags={**_tags(facts, provenance, diverged), **tags, "mlflow.note.content": note},
         artifacts=tuple((file, "") for file in files),
         data=(facts.dataset, digest[:_DIGEST], use) if digest else None,
         children=tuple(map(job.child, replicas)),
@@ -212,24 +219,24 @@ def _tags(facts: RunFacts, provenance: Mapping[str, Any], diverged: set[int]) ->
     )
 
 
-def _bounds(provenance: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    """Return the stated bounds of one replica and of all together, as tags and as a sentence."""
-    if not {"released", "leakage"} <= provenance.keys():
-        return {}, ""
-    leakage = provenance["leakage"]
-    replica = replicas = "none"
-    release = "weights reveal at most {} about one record"
-    if isinstance(leakage, list):  # of all rounds for the worst client of each replica
-        release = "averages reveal at most {} about one client"
-        totals = [float(threat["leak_total"]) for threat in leakage if threat.get("leak_total") is not None]
-        if len(totals) >= len(provenance["diverged"]):
-            replica, replicas = (f"{total:.4g} nats" for total in (max(totals), sum(totals)))
-    elif leakage:
-        replica, replicas = (leakage[which]["stated"] for which in ("replica", "replicas"))
-    sentence = f"Its {release.format(replica)} by one replica, {replicas} by all together."
-    if replica == "none":
-        sentence = "It has no bound."
-    return {"bound_replica": replica, "bound_replicas": replicas}, sentence
+def statements(provenance: Mapping[str, Any]) -> dict[str, Statement]:
+    """Return what a run states of ``replica`` and of all ``replicas``, empty for a job that states nothing.
+
+    Of a federated run they are nats of all rounds for the client that leaks most.
+    """
+    if "statement" in provenance:
+        return {of: Statement.from_numbers(numbers) for of, numbers in provenance["statement"].items()}
+    leakage = provenance.get("leakage")
+    if "released" not in provenance or not isinstance(leakage, list):
+        return {}
+    secure = provenance.get("settings", {}).get("privacy_noise") == "secure"
+    totals = [float(threat["leak_total"]) for threat in leakage if threat.get("leak_total") is not None]
+    facts: dict[str, Any] = {"secure": secure, "labels": "covered", "unit": "client"}
+    if len(totals) < len(provenance["diverged"]):
+        facts["why_not"] = "no bound was derived for each replica"
+    sums = {"replica": max(totals, default=0.0), "replicas": sum(totals)}
+    names = {"replica": "the averages of one replica", "replicas": "the averages of all replicas together"}
+    return {of: state(names[of], added=total, **facts) for of, total in sums.items()}
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from leakbound.storage import write_json
-from leakbound.tracking.measurements import BRIEF, HEADLINES
+from leakbound.tracking.measurements import BRIEF, HEADLINES, STATED
 from leakbound.tracking.run_records import RunRecord
 from leakbound.tracking.store import connect, failures, is_server, reason, sqlite_file, writing
 
@@ -17,7 +17,7 @@ PARENT = "mlflow.parentRunId"
 VIEW = "leakbound"
 """Share key of the view with which the runs of an experiment open."""
 _COLUMNS = [f"tags.`{name}`" for name in ("defense", "level")] + [
-    f"metrics.`{BRIEF}/{name}`" for name in HEADLINES
+    f"metrics.`{BRIEF}/{name}`" for name in (*HEADLINES, *STATED)
 ]
 _VIEW = {
     "orderByKey": "tags.`order`",

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from leakbound.accounting.dp import private_nats
 from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
-from leakbound.accounting.statement import ReleasedItem, private_nats, stated_bounds
+from leakbound.accounting.releases import PUBLISHED, ReleasedItem
+from leakbound.accounting.runs import run_statements, stated_bounds, without_bound
 from leakbound.channels.channel import Spectrum, signal_to_noise
 from leakbound.training.request import TrainingRequest
 
@@ -55,13 +57,28 @@ def statement(
             channel.
 
     Returns:
-        ``leakage``, as :func:`leakbound.accounting.statement.stated_bounds` gives it, and ``released``, plain
-        values of :class:`leakbound.accounting.statement.ReleasedItem`.
+        ``leakage``, the numbers of :func:`leakbound.accounting.runs.stated_bounds`, ``statement``, for
+        ``replica`` and ``replicas`` those of :class:`leakbound.accounting.statement.Statement`, and ``released``,
+        plain values of :class:`leakbound.accounting.releases.ReleasedItem`.
     """
+    ratios = _ratios(request, spectrum)
     budget = {**request.defense.budget, "labels": _label_nats(request)}
-    bounds = stated_bounds(events, _ratios(request, spectrum), **budget)
-    releases = training_releases(request, bounds is not None, covariance_of)
-    return {"leakage": bounds, "released": [release.to_dict() for release in releases]}
+    bounds = stated_bounds(events, ratios, **budget)
+    releases = [*training_releases(request, bounds is not None, covariance_of)]
+    published = set(PUBLISHED) - {"weights"}
+    facts: dict[str, Any] = {
+        "secure": _secure(request),
+        "uncovered": [
+            release.item for release in releases if release.item in published and not release.covered
+        ],
+    }
+    statements = run_statements(events, ratios, **budget, **facts) if bounds else None
+    statements = statements or without_bound(_underived(request), **facts)
+    return {
+        "leakage": bounds,
+        "statement": {of: each.numbers() for of, each in statements.items()},
+        "released": [release.to_dict() for release in releases],
+    }
 
 
 def training_releases(
@@ -77,8 +94,8 @@ def training_releases(
     defense = request.defense
     label_nats = request.dataset.label_nats
     candidates = len(request.candidates)
-    secure = request.privacy_noise == "secure" and defense.draws_noise
-    problems = [] if bounded else [f"no bound was derived for {defense.mechanism!r} at this level"]
+    secure = _secure(request)
+    problems = [] if bounded else [_underived(request)]
     if bounded and not secure:
         problems.append("noise from seeds, which whoever knows the seed subtracts: privacy_noise: secure")
     several = (
@@ -117,6 +134,16 @@ def training_releases(
         yield ReleasedItem("seeds", False, "they repeat all noise")
         yield ReleasedItem("hashes of inputs", False, "they single out the true records among candidates")
     yield ReleasedItem("times", False, "nobody has bounded what the time of a step tells of its records")
+
+
+def _secure(request: TrainingRequest) -> bool:
+    """Return whether the run draws noise, all of it secret."""
+    return request.privacy_noise == "secure" and request.defense.draws_noise
+
+
+def _underived(request: TrainingRequest) -> str:
+    """Say why a run has no bound."""
+    return f"no bound was derived for {request.defense.mechanism!r} at this level"
 
 
 def _label_nats(request: TrainingRequest) -> float:

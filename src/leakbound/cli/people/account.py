@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leakbound.accounting.statement import replay
+from leakbound.accounting.runs import replay
 from leakbound.channels.channel import signal_to_noise
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.terminal import text_table

@@ -146,7 +146,7 @@ def attack(
     code: str = inputs.BARE,
 ) -> None:
     """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
-    from leakbound.accounting.statement import attack_releases
+    from leakbound.accounting.releases import attack_releases
     from leakbound.attacks.attack_request import Attacked, AttackRequest, attack_networks
     from leakbound.attacks.rows import checked
     from leakbound.registry import ATTACKS, load_attribute

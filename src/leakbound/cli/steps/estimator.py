@@ -64,7 +64,7 @@ def estimator(
     provenance: Path,
 ) -> None:
     """Train a network that estimates images from noisy ones, on the attacker's own records alone."""
-    from leakbound.accounting.statement import estimator_releases
+    from leakbound.accounting.releases import estimator_releases
     from leakbound.attacks.learned_estimate.estimator_training import train_estimator
 
     began = time.time()

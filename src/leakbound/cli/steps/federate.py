@@ -89,7 +89,7 @@ def federate(
     code: str = BARE,
 ) -> None:
     """Run one setting of federated averaging with all its seeds. A killed job resumes from the last checkpoint."""
-    from leakbound.accounting.statement import federated_releases
+    from leakbound.accounting.releases import federated_releases
     from leakbound.papers.pmidp.averaging import FederatedRequest, train_federation
     from leakbound.papers.pmidp.run_tables import threat_table
 

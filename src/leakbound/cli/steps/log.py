@@ -129,10 +129,6 @@ def log(
         kept = read_federated(federated)
         shown = run_tables.curves(kept)
         scores = {"federated": run_tables.final_scores(kept)}
-    elif facts.get("leakage"):
-        from leakbound.claims.tabulation import accounting_rows
-
-        scores["leakage"] = accounting_rows(facts["leakage"])
     record = describe_run(
         RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
         shown,

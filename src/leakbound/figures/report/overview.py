@@ -66,7 +66,7 @@ def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
             style.written(name),
             ", ".join(f"{count} {kind}" for kind, count in leakage["jobs"].items()) or "none",
             f"{leakage['channels']:.4g}",
-            leakage["dp"]["stated"] if leakage["dp"] else "–",
+            leakage["dp"]["short"] if leakage["dp"] else "–",
             f"{leakage['federated']:.4g}" if leakage["federated"] else "–",
             f"{leakage['record']:.4g}",
             f"{leakage['labels']:.4g}" if "labels" in leakage else "–",
@@ -91,9 +91,7 @@ def bounds_of_runs(provenance: Mapping[str, Any]) -> list[list[str]]:
     """List how much the weights of each run leak about one member: those of one replica, and those of all."""
     runs = [pair for leakage in provenance.get("leakage", {}).values() for pair in leakage["runs"].items()]
     return [
-        [run, str(bound["count"]), bound["replica"]["stated"], bound["replicas"]["stated"]]
-        if bound
-        else [run, "–", "no bound", "no bound"]
+        [run, str(bound["count"]), bound["replica"]["short"], bound["replicas"]["short"]]
         for run, bound in runs
     ]
 
