@@ -11,6 +11,7 @@ from scipy import special
 from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import (
     identification_epsilon,
+    identification_information,
     identification_risk,
     membership_bound,
     membership_information,
@@ -91,3 +92,19 @@ def test_attackers_on_a_gaussian_channel_stay_below_every_bound(spread):
     assert noise < (tpr - fpr).max() < advantage + noise
     ranked = np.searchsorted(np.sort(scores[1]), scores[0]).mean() / len(scores[1])
     assert 0.5 < ranked < auc + noise
+
+
+@pytest.mark.parametrize("candidates", [2, 10, 1000, 10**6, 10**12])
+def test_no_probability_at_or_above_the_bound_on_naming_takes_fewer_nats(candidates):
+    for share in (1e-9, 1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999):
+        nats = share * math.log(candidates)
+        bound = naming_bound(nats, candidates)
+        assert identification_information(bound, candidates) >= nats
+        assert identification_information(bound - 2e-12, candidates) <= nats * (1 + 1e-12)
+
+
+def test_nats_of_a_guess_hardly_better_than_chance_have_their_digits():
+    """Among 10¹² candidates, where 1 − p and 1 − 1/M agree to 12 digits."""
+    chance = 1e-12
+    exact = 2 * chance * math.log(2) - chance
+    assert identification_information(2 * chance, 10**12) == pytest.approx(exact, rel=1e-9)

@@ -1,6 +1,7 @@
 """The commands as a shell would call them: files in, files out, mistakes as one message."""
 
 import importlib
+import inspect
 import json
 import os
 import shlex
@@ -130,6 +131,26 @@ def completed(line: str) -> list[str]:
 def test_commands_and_options_are_listed_without_loading_torch():
     assert completed("leakbound ") == [*COMMANDS, "step"]
     assert {"--nats", "--records"} <= {*completed("leakbound risk --")}
+
+
+def loads(*words: str) -> set[str]:
+    """Packages that a command has loaded when it ends."""
+    code = "import sys\nfrom leakbound.cli.command_line import main\ntry: main()\nfinally: print('\\n', *sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+
+def test_the_help_of_all_commands_has_the_first_lines_of_each_and_loads_none():
+    for name, place in COMMANDS.items():
+        first = inspect.getdoc(place.function()).split("\n\n")[0]
+        assert place.line == " ".join(first.split("\n")), name
+        assert place.line.split(".")[0].split()[-1] in called("--help").out, name
+    assert not loads("--help") & {"numpy", "torch"}
+
+
+def test_nats_are_translated_without_scipy():
+    assert not loads("risk", "--nats", "2", "--records", "1000") & {"scipy", "torch", "pandas"}
 
 
 def test_plan_is_made_without_torch():

@@ -14,7 +14,6 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import fft, optimize, special
 
 _HEDGE = 0.01  # part of the uniform guess in stated probabilities
 _RARE = 28.0  # −ln of the probability, at most, that a sum of steps leaves its grid
@@ -46,7 +45,9 @@ def identification_information(rate: float, candidates: int) -> float:
     if rate * candidates <= 1:
         return 0.0
     chance = 1.0 / candidates
-    return float(special.rel_entr(rate, chance) + special.rel_entr(1.0 - rate, 1.0 - chance))
+    hit = rate * math.log1p((rate - chance) / chance)
+    miss = (1.0 - rate) * math.log1p((chance - rate) / (1.0 - chance)) if rate < 1 else 0.0
+    return max(0.0, hit + miss)
 
 
 def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
@@ -68,6 +69,8 @@ def lower_rate(hits: int, trials: int, confidence: float = 0.95) -> float:
             f"hits = {hits}: there are {trials} trials, so between 0 and {trials} of them succeed"
         )
     check_confidence(confidence)
+    from scipy import special  # slow import
+
     return float(special.betaincinv(hits, trials - hits + 1, 1.0 - confidence)) if hits else 0.0
 
 
@@ -168,13 +171,14 @@ def naming_bound(information: float, candidates: int) -> float:
     check_information(information)
     if information >= math.log(candidates):
         return 1.0
-    root = optimize.brentq(
-        lambda rate: identification_information(rate, candidates) - information,
-        1.0 / candidates,
-        1.0,
-        xtol=1e-13,
-    )
-    return min(1.0, float(root) + 1e-12)
+    # Bisection needs no library, and its upper end is never below the root.
+    low, high = 1.0 / candidates, 1.0
+    while low < (middle := 0.5 * (low + high)) < high:
+        if identification_information(middle, candidates) < information:
+            low = middle
+        else:
+            high = middle
+    return min(1.0, high + 1e-12)
 
 
 def dp_naming_bound(
@@ -217,6 +221,8 @@ def dp_naming_bound(
     if not steps or not noise_multiplier:
         return 1.0 if steps else chance
     if sample_rate == 1:
+        from scipy import special  # slow import
+
         return float(special.ndtr(special.ndtri(chance) + rows * math.sqrt(steps) / noise_multiplier))
     losses, masses, certain = _composed_losses(noise_multiplier, sample_rate, steps, rows)
     return min(1.0, max(chance, certain + _most_likely(losses, masses, chance)))
@@ -241,6 +247,8 @@ def drawn_shifts(
         shifts = np.unique(np.concatenate([shifts[: _MOST_ROWS + 1], larger]))
     if sample_rate == 1:
         return shifts, (shifts == rows).astype(np.float64)
+    from scipy import special  # slow import
+
     # P(J <= j) is a regularized incomplete beta function; differences of the tails keep small probabilities.
     tails = np.append(special.bdtrc(shifts[:-1], rows, sample_rate), 0.0)
     return shifts, -np.diff(tails, prepend=1.0)
@@ -267,6 +275,8 @@ def _composed_losses(
     noise_multiplier: float, sample_rate: float, steps: int, rows: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Compute log-likelihood ratios of a sum of steps on a grid, their masses, and the mass off the grid."""
+    from scipy import fft, special  # slow imports
+
     x = noise_multiplier * np.linspace(-9.0, 9.0, _STEP_POINTS)
     shifts, shares = drawn_shifts(sample_rate, rows)
     x = np.unique(np.concatenate([x + shift for shift in shifts]))

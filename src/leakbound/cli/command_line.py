@@ -43,11 +43,13 @@ class Place(NamedTuple):
         module: Module of the command line.
         name: Function in the module. It is ``STEP`` for a step of the workflow.
         panel: Heading of the command in the help.
+        line: First paragraph of its help, which the help of all commands shows.
     """
 
     module: str
     name: str
     panel: str | None = None
+    line: str = ""
 
     def function(self) -> Callable[..., Any]:
         """Import and return the function behind the command."""
@@ -60,22 +62,94 @@ class Place(NamedTuple):
 
 
 COMMANDS: Mapping[str, Place] = {
-    "protect": Place("people.protect", "protect", PEOPLE),
-    "calibrate": Place("people.calibrate", "calibrate_records", PEOPLE),
-    "compare": Place("people.compare", "compare", PEOPLE),
-    "risk": Place("people.risk_translation", "risk", PEOPLE),
-    "account": Place("people.account", "account", PEOPLE),
-    "audit": Place("people.audit", "audit", PEOPLE),
-    "demo": Place("people.demo", "demo", PEOPLE),
-    "publish": Place("people.publish", "publish", PEOPLE),
-    "plan": Place("runs.plan", "plan", RUNS),
-    "config": Place("runs.config", "config", RUNS),
-    "verify": Place("runs.verify", "verify", RUNS),
-    "report": Place("steps.report", "write_report", RUNS),
-    "export": Place("runs.export", "export", RUNS),
-    "diff": Place("runs.diff", "diff", RUNS),
-    "sync": Place("runs.tracking", "sync", RUNS),
-    "ui": Place("runs.tracking", "ui", RUNS),
+    "protect": Place(
+        "people.protect",
+        "protect",
+        PEOPLE,
+        "Add calibrated noise to every record and report how much the copies leak. Choose exactly one target.",
+    ),
+    "calibrate": Place(
+        "people.calibrate",
+        "calibrate_records",
+        PEOPLE,
+        "Show how much noise a target needs and what the noisy records then leak. Choose exactly one target.",
+    ),
+    "compare": Place(
+        "people.compare",
+        "compare",
+        PEOPLE,
+        "Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.",
+    ),
+    "risk": Place(
+        "people.risk_translation",
+        "risk",
+        PEOPLE,
+        "Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.",
+    ),
+    "account": Place(
+        "people.account",
+        "account",
+        PEOPLE,
+        "Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly.",
+    ),
+    "audit": Place(
+        "people.audit",
+        "audit",
+        PEOPLE,
+        "Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.",
+    ),
+    "demo": Place(
+        "people.demo",
+        "demo",
+        PEOPLE,
+        "Write one offline page of images that an attacker recovers from uploads, without and with a channel.",
+    ),
+    "publish": Place(
+        "people.publish",
+        "publish",
+        PEOPLE,
+        "Write one replica of a run with its channel, privacy event and leakage. Refuse data without a bound.",
+    ),
+    "plan": Place(
+        "runs.plan",
+        "plan",
+        RUNS,
+        "Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time.",
+    ),
+    "config": Place(
+        "runs.config",
+        "config",
+        RUNS,
+        "Check a configuration, or write the default one and the JSON schema for editors.",
+    ),
+    "verify": Place(
+        "runs.verify",
+        "verify",
+        RUNS,
+        "Compare every file of the results with its seal, and its settings with those of the configuration.",
+    ),
+    "report": Place(
+        "steps.report",
+        "write_report",
+        RUNS,
+        "Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.",
+    ),
+    "export": Place(
+        "runs.export", "export", RUNS, "Write figures and tables of a finished configuration for a paper."
+    ),
+    "diff": Place(
+        "runs.diff",
+        "diff",
+        RUNS,
+        "Print what differs between two results: settings, means over replicas at their chosen rates, verdicts.",
+    ),
+    "sync": Place("runs.tracking", "sync", RUNS, "Send to MLflow the runs that it has not accepted yet."),
+    "ui": Place(
+        "runs.tracking",
+        "ui",
+        RUNS,
+        "Open MLflow's pages for the runs of a configuration, on this machine only.",
+    ),
 }
 """Commands for people."""
 STEPS: Mapping[str, Place] = {
@@ -102,15 +176,26 @@ class AllCommands(TyperGroup):
     """Group of all commands for people, which are imported when they are called."""
 
     places = COMMANDS
+    _in_help = False
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         entries: dict[str, Any] = {**self.places, **self.commands}
         self.commands = entries  # a place becomes a command at its first use
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, by the lines of the commands that have one, without importing these."""
+        self._in_help = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._in_help = False
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of a name, None if there is none."""
         entry: Any = self.commands.get(cmd_name)
+        if self._in_help and isinstance(entry, Place) and entry.line:
+            return TyperCommand(cmd_name, help=entry.line, rich_help_panel=entry.panel)
         if isinstance(entry, Place):
             function = entry.function()
             # Lines are broken at the width of the terminal, not of the source.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
-from leakbound.cli.people import own_records
+from leakbound.cli.people import record_options
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
 from leakbound.cli.terminal import text_table
@@ -113,12 +113,12 @@ def audit(
             help="Seed of the split into halves and of the attack networks.",
         ),
     ] = 0,
-    label: own_records.LabelOption = "label",
-    image: own_records.ImageOption = "image",
-    resize: own_records.ResizeOption = None,
-    color: own_records.ColorOption = None,
-    span: own_records.RangeOption = None,
-    exclude: own_records.ExcludeOption = None,
+    label: record_options.LabelOption = "label",
+    image: record_options.ImageOption = "image",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    exclude: record_options.ExcludeOption = None,
 ) -> None:
     """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
 

@@ -17,7 +17,7 @@ from leakbound import storage
 from leakbound.accounting.risk import naming_bound
 from leakbound.channels.covariance import LARGE
 from leakbound.cli.inputs import refusing
-from leakbound.cli.people import own_records
+from leakbound.cli.people import own_records, record_options
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted, text_table
 from leakbound.engine.calibrations import Calibration, OwnMoments, warn_of_records
@@ -28,7 +28,7 @@ from leakbound.registry import SHAPES
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
 
-_SHAPES: tuple[own_records.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
+_SHAPES: tuple[record_options.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
 _COLUMNS = {
     "shape": "shape",
     "std": "std",
@@ -43,32 +43,32 @@ _COLUMNS = {
 
 
 def calibrate_records(
-    path: own_records.DataArgument,
-    kappa: own_records.KappaOption = None,
-    leakage: own_records.LeakageOption = None,
-    mse: own_records.MseOption = None,
-    identification: own_records.IdentificationOption = None,
-    candidates: own_records.CandidatesOption = 1000,
-    uses: own_records.UsesOption = 1,
+    path: record_options.DataArgument,
+    kappa: record_options.KappaOption = None,
+    leakage: record_options.LeakageOption = None,
+    mse: record_options.MseOption = None,
+    identification: record_options.IdentificationOption = None,
+    candidates: record_options.CandidatesOption = 1000,
+    uses: record_options.UsesOption = 1,
     shape: Annotated[
-        own_records.Shape | None,
+        record_options.Shape | None,
         typer.Option(help="Shape of the noise. Default: all shapes that need no box."),
     ] = None,
-    box: own_records.BoxOption = None,
-    public: own_records.PublicOption = None,
-    accept_capacity: own_records.AcceptOption = None,
-    label: own_records.LabelOption = "label",
-    resize: own_records.ResizeOption = None,
-    color: own_records.ColorOption = None,
-    span: own_records.RangeOption = None,
-    image: own_records.ImageOption = "image",
-    standardize: own_records.StandardizeOption = None,
-    exclude: own_records.ExcludeOption = None,
+    box: record_options.BoxOption = None,
+    public: record_options.PublicOption = None,
+    accept_capacity: record_options.AcceptOption = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    standardize: record_options.StandardizeOption = None,
+    exclude: record_options.ExcludeOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            parser=own_records.path_of,
+            parser=record_options.path_of,
             help="Write the channel of one --shape to this safetensors file, and its spectrum next to it.",
         ),
     ] = None,
@@ -244,7 +244,7 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     cells = []
     for row in rows:
         numbers = (f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
-        cells.append([row["shape"], *numbers, own_records.limit_text(row["identification"])])
+        cells.append([row["shape"], *numbers, record_options.limit_text(row["identification"])])
     private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",

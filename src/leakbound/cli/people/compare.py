@@ -24,7 +24,7 @@ from leakbound.channels.covariance import population_moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
 from leakbound.cli.inputs import read_dataset, refusing
-from leakbound.cli.people import own_records
+from leakbound.cli.people import own_records, record_options
 from leakbound.cli.results import read_usage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import comparing
@@ -67,12 +67,12 @@ def compare(
         Literal["uploads", "weights"],
         typer.Option(help="What the attacker sees: each upload, as a server, or the last weights alone."),
     ] = "uploads",
-    label: own_records.LabelOption = "label",
-    resize: own_records.ResizeOption = None,
-    color: own_records.ColorOption = None,
-    span: own_records.RangeOption = None,
-    image: own_records.ImageOption = "image",
-    exclude: own_records.ExcludeOption = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    exclude: record_options.ExcludeOption = None,
     standardize: Annotated[
         bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
     ] = True,
@@ -209,7 +209,7 @@ def _configured(
 
 
 def _records_of(
-    records: str, home: Path, form: own_records.Form, standardize: bool, seed: int, **reading: Any
+    records: str, home: Path, form: record_options.Form, standardize: bool, seed: int, **reading: Any
 ) -> tuple[OwnImages, Path | None]:
     """Copy the records, and return facts about them with the folder, None for those of the package.
 
@@ -219,7 +219,7 @@ def _records_of(
     from leakbound.datasets.own import copy_table, write_dataset
     from leakbound.datasets.tabular import is_table, load_table
 
-    path = own_records.path_of(records)
+    path = record_options.path_of(records)
     folder = home / "records"
     if is_table(path):
         if any(form):

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from leakbound import datasets, storage
-from leakbound.cli.people import own_records
+from leakbound.cli.people import own_records, record_options
 from leakbound.cli.terminal import counted
 from leakbound.config.data import ORIGINALS, DatasetConfig
 from leakbound.registry import DATASETS
@@ -32,7 +32,7 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", parser=own_records.path_of, help="HTML page to write. It must not exist."
+            metavar="FILE", parser=record_options.path_of, help="HTML page to write. It must not exist."
         ),
     ] = Path("demo.html"),
     dataset: Annotated[

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
 from jaxtyping import Float
 
-from leakbound.accounting.risk import bound_text
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.directions import blocks
 from leakbound.channels.shapes import box_weights
 from leakbound.cli.inputs import check_outputs, refusing
+from leakbound.cli.people.record_options import Box, Form, Given
 from leakbound.cli.terminal import counted
 from leakbound.config.messages import shown
 from leakbound.datasets.pixels import PictureForm
@@ -33,145 +33,9 @@ from leakbound.storage.seals import check_new
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
 
-Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
 _FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
-_MOST = 10**9  # candidates, and planned uses
-
-
-Form = tuple[int | None, Literal["rgb", "gray"] | None, tuple[int, int] | None]
-"""Side, color and span of a ``PictureForm``."""
-Box = tuple[int, int, int, int, float] | None
-"""First row, row after the last, first column, column after the last, weight."""
-Given = float | None
-"""Value of an option, None if it is not given."""
-
-
-def path_of(text: str | Path) -> Path:
-    """Parse a path. It must not be empty, which would mean the current folder.
-
-    Raises:
-        BadParameter: If it is empty or has a character that no path has.
-    """
-    if not str(text).strip() or "\0" in str(text):
-        raise typer.BadParameter(f"{text!r} is no path; name a file or folder, . for the one you are in")
-    return Path(text)
-
-
-DATA = (
-    "Folder of images, folder with a subfolder of images for each class, Parquet file of images, table .csv or "
-    ".parquet of numbers with a column of labels, or array .npy or .npz."
-)
-DataArgument = Annotated[Path, typer.Argument(parser=path_of, help=DATA)]
-PublicOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="PATH",
-        parser=path_of,
-        help="Public records, to which the noise is calibrated. They must have the distribution and the form of the "
-        "private ones.",
-    ),
-]
-AcceptOption = Annotated[
-    float | None,
-    typer.Option(
-        "--accept-capacity",
-        metavar="NATS",
-        help="Largest leakage of all planned copies, in nats, for the covariance of your own records. Default: 25 % "
-        "more than for the covariance of the public ones.",
-    ),
-]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels in a Parquet file or table.")]
-ImageOption = Annotated[str, typer.Option(help="Column of the images in a Parquet file.")]
-RangeOption = Annotated[
-    tuple[int, int] | None,
-    typer.Option(
-        "--range",
-        metavar="LOW HIGH",
-        min=0,
-        max=65_535,
-        help="For 16-bit grey: levels that become black and white, e.g. 0 4095 for 12 bits of an X-ray.",
-    ),
-]
-ResizeOption = Annotated[
-    int | None,
-    typer.Option(
-        min=2,
-        max=512,
-        metavar="PIXELS",
-        help="Crop each image to its largest centred square and resize it to so many pixels a side.",
-    ),
-]
-ColorOption = Annotated[
-    Literal["rgb", "gray"] | None,
-    typer.Option(
-        help="Convert images of all modes to this one: transparent images get a white background, 16 bits become 8. "
-        "Default: take only 8-bit grey or RGB."
-    ),
-]
-StandardizeOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--standardize/--no-standardize",
-        help="Standardize each value of a table or array by mean and standard deviation of the public records. "
-        "Default: tables.",
-        show_default=False,
-    ),
-]
-ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated.")
-]
-KappaOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="NATS",
-        help="Largest number of nats that one noisy copy may reveal about a record, on average (capacity).",
-    ),
-]
-LeakageOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-leakage",
-        metavar="NATS",
-        help="Largest number of nats that all --uses together may reveal about a record, on average.",
-    ),
-]
-MseOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-mse",
-        metavar="ERROR",
-        help="Squared error per value that the best linear estimate from all --uses must keep. Units: pixels from 0 to "
-        "1 for images, standard deviations for standardized values, else their own.",
-    ),
-]
-IdentificationOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-identification",
-        metavar="PROBABILITY",
-        help="Largest probability of identifying a record among --candidates from all --uses.",
-    ),
-]
-CandidatesOption = Annotated[
-    int,
-    typer.Option(min=2, max=_MOST, help="Number of equally likely records, one of which is the true one."),
-]
-UsesOption = Annotated[
-    int,
-    typer.Option(
-        min=1, max=_MOST, help="Planned number of noisy copies of each record, each with fresh noise."
-    ),
-]
-BoxOption = Annotated[
-    Box,
-    typer.Option(
-        metavar="TOP BOTTOM LEFT RIGHT WEIGHT",
-        help="Rectangle with more noise, for the personalized shape: first row, row after the last, first column, "
-        "column after the last, and its noise variance as a multiple of the variance elsewhere.",
-    ),
-]
 
 
 def target_of(
@@ -452,11 +316,6 @@ def units(collection: Collection) -> str:
     if collection.scale is not None:
         return "standard deviations"
     return SCALE if collection.pictures else f"units of the {collection.kind}"
-
-
-def limit_text(share: float) -> str:
-    """Write a bound on a probability or an area under a curve, rounded up, or that it limits nothing."""
-    return "no limit" if (text := bound_text(share)) == "1" else text
 
 
 def calibrated_to(public: Collection | None) -> str:

@@ -16,7 +16,7 @@ from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
 from leakbound.channels.observed import rounded_up
 from leakbound.cli.inputs import check_outputs, refusing
-from leakbound.cli.people import own_records
+from leakbound.cli.people import own_records, record_options
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted
 from leakbound.engine.refusals import GuaranteeError
@@ -43,24 +43,24 @@ _SEEDED = (
 
 
 def protect(
-    path: own_records.DataArgument,
+    path: record_options.DataArgument,
     out: Annotated[
         Path,
         typer.Option(
             metavar="FOLDER",
-            parser=own_records.path_of,
+            parser=record_options.path_of,
             help="Folder to write. It must be empty or not exist.",
         ),
     ],
-    kappa: own_records.KappaOption = None,
-    leakage: own_records.LeakageOption = None,
-    mse: own_records.MseOption = None,
-    identification: own_records.IdentificationOption = None,
-    candidates: own_records.CandidatesOption = 1000,
-    uses: own_records.UsesOption = 1,
-    shape: Annotated[own_records.Shape, typer.Option(help="Shape of the noise.")] = "natural",
-    box: own_records.BoxOption = None,
-    public: own_records.PublicOption = None,
+    kappa: record_options.KappaOption = None,
+    leakage: record_options.LeakageOption = None,
+    mse: record_options.MseOption = None,
+    identification: record_options.IdentificationOption = None,
+    candidates: record_options.CandidatesOption = 1000,
+    uses: record_options.UsesOption = 1,
+    shape: Annotated[record_options.Shape, typer.Option(help="Shape of the noise.")] = "natural",
+    box: record_options.BoxOption = None,
+    public: record_options.PublicOption = None,
     calibrate_to_own: Annotated[
         bool,
         typer.Option(
@@ -69,23 +69,23 @@ def protect(
             "knows the other records.",
         ),
     ] = False,
-    accept_capacity: own_records.AcceptOption = None,
+    accept_capacity: record_options.AcceptOption = None,
     ledger: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            parser=own_records.path_of,
+            parser=record_options.path_of,
             help="File in which all copies and trainings that name it count what they reveal of these records. "
             "It is made if it is not there.",
         ),
     ] = None,
-    label: own_records.LabelOption = "label",
-    resize: own_records.ResizeOption = None,
-    color: own_records.ColorOption = None,
-    span: own_records.RangeOption = None,
-    image: own_records.ImageOption = "image",
-    standardize: own_records.StandardizeOption = None,
-    exclude: own_records.ExcludeOption = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    standardize: record_options.StandardizeOption = None,
+    exclude: record_options.ExcludeOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -348,7 +348,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"values, {leakage['label']:.4g} by its label",
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "
-        f"values: {own_records.limit_text(leakage['identification'])}",
+        f"values: {record_options.limit_text(leakage['identification'])}",
         f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
         "assumed",
         *(f"  - {assumption}" for assumption in statement["assumed"]),

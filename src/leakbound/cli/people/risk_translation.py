@@ -14,11 +14,8 @@ import typer
 
 from leakbound.accounting import risk as accounting
 from leakbound.accounting.risk import bound_text as _up
-from leakbound.cli.inputs import refusing
-from leakbound.cli.people import own_records
+from leakbound.cli.people import record_options
 from leakbound.cli.terminal import text_table
-from leakbound.engine.targets import Leakage
-from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
@@ -61,17 +58,17 @@ def risk(
         Path | None,
         typer.Option(
             metavar="PATH",
-            parser=own_records.path_of,
-            help=f"Records, for the error of reconstruction. {own_records.DATA}",
+            parser=record_options.path_of,
+            help=f"Records, for the error of reconstruction. {record_options.DATA}",
         ),
     ] = None,
-    label: own_records.LabelOption = "label",
-    resize: own_records.ResizeOption = None,
-    color: own_records.ColorOption = None,
-    span: own_records.RangeOption = None,
-    image: own_records.ImageOption = "image",
-    standardize: own_records.StandardizeOption = None,
-    exclude: own_records.ExcludeOption = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    standardize: record_options.StandardizeOption = None,
+    exclude: record_options.ExcludeOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.
@@ -89,6 +86,8 @@ def risk(
     private = None
     _check(records or (), probability or ())  # before a folder is read
     if data is not None:
+        from leakbound.cli.people import own_records  # slow import
+
         reading = {"label": label, "image": image, "exclude": exclude}
         private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
     counts = records or [len(private or ())]
@@ -119,6 +118,11 @@ def _check(counts: Sequence[int], probabilities: Sequence[float]) -> None:
 
 def _reconstruction(private: "Collection", nats: float) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
+    from leakbound.cli.inputs import refusing  # slow imports
+    from leakbound.cli.people import own_records
+    from leakbound.engine.targets import Leakage
+    from leakbound.registry import SHAPES
+
     moments = own_records.moments_of(private)
     shape = SHAPES.get("natural")
     with refusing(f"--nats {nats:g}"):
@@ -141,7 +145,7 @@ def _words(
     ]
     lines = [_vacuous(nats, row) for row in rows if row.epsilon is None]
     members, errors = (facts[name] for name in ("membership", "reconstruction"))
-    bounds = (own_records.limit_text(members[name]) for name in ("advantage", "auc"))
+    bounds = (record_options.limit_text(members[name]) for name in ("advantage", "auc"))
     said = "limits on membership inference: TPR - FPR {}, AUC {}".format(*bounds)
     if members["advantage"] > _NOTHING:
         said = f"{nats} do not limit membership inference"
@@ -159,7 +163,10 @@ def _words(
 
 def _cells(row: accounting.IdentificationRisk, limits: Sequence[float]) -> list[str]:
     """Write a row of the table."""
-    bounds = [own_records.limit_text(row.probability), "none" if row.epsilon is None else _down(row.epsilon)]
+    bounds = [
+        record_options.limit_text(row.probability),
+        "none" if row.epsilon is None else _down(row.epsilon),
+    ]
     allowed = [_down(row.allowed[limit]) if limit in row.allowed else "-" for limit in limits]
     return [str(row.candidates), _up(1 / row.candidates), *bounds, *allowed]
 
