@@ -406,7 +406,7 @@ PLAIN |= {
     name: getattr(QUICK, name)
     for name in ("preset", "seed", "privacy_noise", "replicas", "device", "catalogue", "alpha", "accept_capacity")
 }
-MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit", "uses")}
+MUST_BE_ZERO = {("studies", name, "rounds") for name in ("gradient_inversion", "naming", "audit", "uses", "spear")}
 CHANGES = {
     trail: new
     for trail, value in leaves(PLAIN)

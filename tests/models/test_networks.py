@@ -23,6 +23,8 @@ from leakbound.registry import MODELS
         ("lenet", 3, 2, 61_326),
         ("lenet_sigmoid", 3, 10, 15_826),
         ("lenet_sigmoid", 1, 10, 15_226),
+        ("mlp", 3, 10, 98_666),
+        ("mlp_wide", 3, 10, 777_410),
     ],
 )
 def test_model_has_the_documented_number_of_parameters(name, colors, classes, parameters):

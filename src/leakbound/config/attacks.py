@@ -89,6 +89,7 @@ _SOLVED = 600  # iterations of matching that take as long as solving for an imag
 _SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single record can be solved for the image
 _REGRESSED = 5e10  # products of a regression on gradients of 10⁵ parameters, of images of one class
 _METHODS = 3  # searches for a record of a batch, on average
+_RELUS = 200  # in the first layer of the widest perceptron
 _KINKED = 9  # searches for a single record behind ReLU and pooling
 
 
@@ -395,6 +396,31 @@ class UsesConfig(Attack):
         yield run.single("match", self.images * max(self.uses) * _SOLVED)
 
 
+class SpearConfig(Attack):
+    """Exact inversion of the gradients of batches, by the zeros that ReLUs leave (Dimitrov et al. 2024)."""
+
+    function: ClassVar[str] = "leakbound.attacks.gradient_inversion.spear:invert_batches"
+    trained: ClassVar[bool] = False
+    over_units: ClassVar[OverUnits] = "mean"  # over batches
+
+    batches: Count = 8
+    """Batches that are inverted, for each replica, as far as there are members."""
+    samples: Annotated[int, Field(ge=1, le=10**8)] = 200_000
+    """Most sets of rows that are solved for each batch. The number that is needed doubles with each record."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Refuse a defense that does not state what its clients upload."""
+        return _unknown_upload("spear", defense)
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield gradients of the batches, and products of the sets of rows that are solved."""
+        yield run.gradients(self.batches * run.batch_size)
+        size = run.batch_size
+        products = self.samples * (size**3 / 3 + _RELUS * size)
+        yield "product", run.replicas * self.batches * products, "", 0, 1
+
+
 class NamingConfig(Attack):
     """Identification of the true record among candidates, from releases of a channel and from gradients."""
 
@@ -491,6 +517,7 @@ class AttackConfig(Settings):
     model_inversion: ModelInversionConfig = ModelInversionConfig()
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
     uses: UsesConfig = UsesConfig()
+    spear: SpearConfig = SpearConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
     naming: NamingConfig = NamingConfig()
     audit: AuditConfig = AuditConfig()

@@ -12,11 +12,11 @@ CovarianceOf = Literal["aux", "members"]
 """Records whose mean and covariance define a channel: the attacker's own, or those to be protected."""
 IMAGE_SIDE = 32
 """Pixels of a row and of a column of a prepared image, unless a dataset sets another side."""
-ANY_SIDE = ("cnn", "lenet_sigmoid", "mlp")
+ANY_SIDE = ("cnn", "lenet_sigmoid", "mlp", "mlp_wide")
 """Built-in networks for images of any side. The others are for ``IMAGE_SIDE``."""
 TABLES = ("table", "table_shown")
 """Readers of tables, arrays and time series, of any shape."""
-ANY_SHAPE = ("mlp",)
+ANY_SHAPE = ("mlp", "mlp_wide")
 """Built-in networks for records of any shape."""
 MOST_COLORS = 3
 """Planes of a colour image."""

@@ -133,6 +133,7 @@ NAMES = {
     **{name: original.label for name, original in ORIGINALS.items()},
     **{name: _STYLES[name].label for name in ("lenet_sigmoid", "lenet", "resnet10", "alexnet", "vgg16")},
     "mlp": "perceptron of 32 units",
+    "mlp_wide": "perceptron of 5 × 200 units",
 }
 """Datasets in the paper's order, models by their number of parameters."""
 
