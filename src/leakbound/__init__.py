@@ -10,6 +10,7 @@ _HOMES = {
     **dict.fromkeys(("Capacity", "Identification", "Leakage", "Reconstruction"), "engine.targets"),
     "Channel": "engine.transformer",
     "ChannelEngine": "engine.engine",
+    "Ledger": "engine.ledger",
     "load_run": "cli.runs.finished",
     "RandomizedResponse": "channels.randomized_response",
 }

@@ -3,6 +3,7 @@ from leakbound.cli.runs.finished import load_run as load_run
 from leakbound.engine.accountant import Account as Account
 from leakbound.engine.accountant import LeakageAccountant as LeakageAccountant
 from leakbound.engine.engine import ChannelEngine as ChannelEngine
+from leakbound.engine.ledger import Ledger as Ledger
 from leakbound.engine.refusals import BudgetError as BudgetError
 from leakbound.engine.refusals import GuaranteeError as GuaranteeError
 from leakbound.engine.targets import Capacity as Capacity

@@ -129,7 +129,7 @@ def completed(line: str) -> list[str]:
 
 
 def test_commands_and_options_are_listed_without_loading_torch():
-    assert completed("leakbound ") == [*COMMANDS, "step"]
+    assert completed("leakbound ") == [*COMMANDS, "ledger", "step"]
     assert {"--nats", "--records"} <= {*completed("leakbound risk --")}
 
 

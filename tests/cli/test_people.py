@@ -114,6 +114,11 @@ def test_noise_that_nobody_sees_is_said_to_hide_nothing(place, records, kappa, f
 def test_copies_that_name_one_ledger_are_counted_together(place):
     """Two copies were once stated with the nats of one each."""
     words = ("mine.npy", "--public", "public.npy", "--target-leakage", 8, "--uses", 2, "--ledger", "uses.db")
+    refused = called("protect", *words, "--out", "one")
+    assert (refused.code, Path("uses.db").exists(), Path("one").exists()) == (2, False, False)
+    assert f"leakbound ledger new {Path.cwd() / 'uses.db'}" in refused.message
+    assert "a ledger, since" in succeeded("ledger", "new", "uses.db").out
+    assert "it is there already" in called("ledger", "new", "uses.db").message
     outcomes = []
     for out in ("one", "two"):
         succeeded("protect", *words, "--out", out)
@@ -128,6 +133,9 @@ def test_copies_that_name_one_ledger_are_counted_together(place):
     third = called("protect", *words, "--out", "three")
     assert (third.code, Path("three").exists()) == (2, False)
     assert "has had its 2 planned uses" in third.message
+    shown = succeeded("ledger", "show", "uses.db").out
+    assert f"3 runs, {COUNT} records" in shown
+    assert f"{COUNT} records, at most 2 uses of one" in shown
 
 
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):

@@ -2,12 +2,13 @@
 
 import os
 import pickle
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from leakbound import ChannelEngine, Leakage
+from leakbound import ChannelEngine, Leakage, Ledger
 from leakbound.channels import GaussianChannel
 
 WIDTH = 4
@@ -37,9 +38,17 @@ def by_record(loader) -> dict[int, torch.Tensor]:
     return {int(label): row for inputs, labels in loader for row, label in zip(inputs, labels, strict=True)}
 
 
-def engine_of(target=None, public=None, **options) -> ChannelEngine:
-    """Engine for such records, by default for three uses."""
+def made(ledger):
+    """A ledger's path, at which one is made if none is there."""
+    if isinstance(ledger, str | Path) and not Path(ledger).exists():
+        Ledger.create(ledger)
+    return ledger
+
+
+def engine_of(target=None, public=None, ledger=None, **options) -> ChannelEngine:
+    """Engine for such records, by default for three uses. Its ledger is made if it is not there."""
     public = gaussian(400) if public is None else public
+    options["ledger"] = made(ledger)
     return ChannelEngine.for_data(public, target or Leakage(3.0, uses=3), **{"value_range": RANGE, **options})
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from gaussians import by_record, engine_of, forked, gaussian, private
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, RandomizedResponse
+from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Ledger, RandomizedResponse
 
 RANKS = 2
 PUBLIC = gaussian(400)
@@ -83,6 +83,8 @@ def test_a_refusal_on_one_rank_is_one_on_all_and_uneven_ranks_end(tmp_path):
 
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
 def test_ranks_share_frozen_copies_and_one_ledger(noise, tmp_path):
+    Ledger.create(tmp_path / "uses.db")
+
     def work(rank):
         engine = engine_of(Leakage(3.0, uses=2 if noise == "fresh" else None), noise=noise, ledger=tmp_path / "uses.db")
         loader, seen = engine.protect(sharded()), []

@@ -152,6 +152,8 @@ COMMANDS: Mapping[str, Place] = {
     ),
 }
 """Commands for people."""
+LEDGERS: Mapping[str, Place] = {"new": Place("people.ledger", "new"), "show": Place("people.ledger", "show")}
+"""Commands about ledgers."""
 STEPS: Mapping[str, Place] = {
     **{name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS},
     "several": Place("steps.several", "several"),
@@ -216,12 +218,24 @@ class StepCommands(AllCommands):
     places = STEPS
 
 
+class LedgerCommands(AllCommands):
+    """Group of the commands about ledgers."""
+
+    places = LEDGERS
+
+
 app = typer.Typer(
     cls=AllCommands,
     help="Measure and bound how much a federated client's uploads reveal about its data.",
     epilog="Example: leakbound demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+)
+app.add_typer(
+    typer.Typer(cls=LedgerCommands, epilog="Example: leakbound ledger new uses.db", no_args_is_help=True),
+    name="ledger",
+    help="Count of all uses of private records, in one file.",
+    rich_help_panel=PEOPLE,
 )
 app.add_typer(
     typer.Typer(cls=StepCommands, epilog=EVERY_STEP, no_args_is_help=True),

@@ -21,6 +21,11 @@ from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
 _AVERAGE = "on average over records like the calibration's"
+INDEPENDENT = (
+    "records are taken as independent of each other, and views of one (crops, scales, windows, other columns) are "
+    "not known"
+)
+OWNED = "all records of an owner together, however they depend on each other"
 _ROUNDING = 1e-9  # relative, of nats that are compared
 _CANDIDATES = 1000
 _VERSION = 3  # of the facts that a state holds
@@ -44,6 +49,8 @@ class Account:
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is revealed about all records together.
+        owned: Whether bounds are those of all records of an owner together. If not, they take records as
+            independent of each other.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -64,6 +71,7 @@ class Account:
     record: float
     average: float
     dataset: float
+    owned: bool = False
 
     def __str__(self) -> str:
         """List the numbers, one a line."""
@@ -74,7 +82,9 @@ class Account:
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
             "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",
-            "smallest valid bound": f"{self.record:.6g} nats of this record, on average over its distribution",
+            "smallest valid bound": f"{self.record:.6g} nats of this record, on average over its distribution"
+            + (", plus labels, not counted" if self.labels is None else "")
+            + f"; {OWNED if self.owned else INDEPENDENT}",
             "average record": f"{self.average:.6g} nats",
             "all records together": f"{self.dataset:.6g} nats",
         }
@@ -104,6 +114,7 @@ class LeakageAccountant:
         records: Number of records, >= 1.
         distinct: (records,) places that are records of their own, over which average and sum are taken. False
             where another place holds the same record. Default: all.
+        owned: Whether uses and nats of each record are those of all records of its owner.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -118,11 +129,16 @@ class LeakageAccountant:
     """
 
     def __init__(
-        self, moments: Moments, records: int = 1, *, distinct: Bool[np.ndarray, " records"] | None = None
+        self,
+        moments: Moments,
+        records: int = 1,
+        *,
+        distinct: Bool[np.ndarray, " records"] | None = None,
+        owned: bool = False,
     ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
-        self.moments, self.records = moments, records
+        self.moments, self.records, self._owned = moments, records, owned
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
         self._labels: Float[np.ndarray, " records"] | None = None
@@ -246,6 +262,7 @@ class LeakageAccountant:
             record=float(bounds[worst]),
             average=float(bounds[self._distinct].mean()),
             dataset=float(bounds[self._distinct].sum()),
+            owned=self._owned,
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
@@ -301,12 +318,15 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     uses = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
     one_use, together = engine.nats(1), engine.nats(uses)
+    told = engine.leakage()
+    scope = f"{_AVERAGE}{', plus labels, not counted' if told.labels is None else ''}"
+    scope += f"; {OWNED if told.owned else INDEPENDENT}"
     secure = "secure" if engine.secure else "seeded"
     yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {secure}"
     layout = engine.layout
     yield f"inputs of shape {layout.shape}, values from {layout.low:g} to {layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
-    yield f"one use reveals at most {one_use:.6g} nats of a record, {_AVERAGE}"
+    yield f"one use reveals at most {one_use:.6g} nats of a record, {scope}"
     if frozen:
         planned = "all uses of the one noisy copy"
     elif target.uses is None:
@@ -314,9 +334,9 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     else:
         planned = f"{uses} uses"
         yield (
-            f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {_AVERAGE}"
+            f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {scope}"
         )
-    if (revealed := engine.leakage().joint) > together * (1.0 + _ROUNDING):
+    if (revealed := told.joint) > together * (1.0 + _ROUNDING):
         yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
@@ -327,7 +347,10 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         )
     error, blind = calibration.linear_error(uses), calibration.linear_error(0)
     yield f"after {planned}, {_AVERAGE}:"
-    yield f"  the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs by {blind:.4g}"
+    yield (
+        f"  without the label, the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs "
+        f"by {blind:.4g}"
+    )
     likely = f"  one of {_CANDIDATES} equally likely records of"
     success = naming_bound(together, _CANDIDATES)
     yield f"{likely} one label is identified with a probability of at most {success:.4g}"
@@ -354,10 +377,13 @@ def _assumptions(engine: Any) -> Iterator[str]:
     )
     if engine.calibrate_to_own:
         yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
-    yield (
-        "a record is its values: equal ones at several indices are one record, and a cropped, scaled or augmented "
-        "version of it counts as another one"
-    )
+    if engine.leakage().owned:
+        yield "owners are named rightly: nats of all records of an owner are added up, whatever these have in common"
+    else:
+        yield (
+            "a record is its values: equal ones at several indices are one record, and a cropped, scaled or augmented "
+            "version of it counts as another one: protect(..., owner=...) counts all records of an owner together"
+        )
     yield "all that is released is computed from what the protected loader gave out"
     yield "nothing random acts before the channel; a few records were read again, and each later use is compared"
     if engine.ledger is None:
@@ -366,7 +392,10 @@ def _assumptions(engine: Any) -> Iterator[str]:
             "ledger=PATH, and save state_dict() with each checkpoint"
         )
     else:
-        yield f"{engine.ledger} counts all uses of these records; nobody removes it or brings back an older one"
+        yield (
+            f"{engine.ledger} counts uses of these records {engine.counts()}, and none before: nobody brings back an "
+            "older one, or uses a copy beside it, which counts apart"
+        )
     yield _label_assumption(engine.labels)
     if uncounted := sorted(engine.labels.uncounted, key=str):
         yield f"released without noise and not counted, as allowed: {', '.join(map(repr, uncounted))}"

@@ -1,26 +1,26 @@
-"""Uses of all records of an engine, counted before each release over indices, collections, ranks and runs."""
+"""An engine's side of its ledger: which records a batch holds, on all ranks, and what a state takes along."""
 
-import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import RLock
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from leakbound.accounting.leakage import Held
 from leakbound.engine.accountant import alike
-from leakbound.engine.identity import Identity, LabelCount
-from leakbound.engine.ledger import Ledger, process
+from leakbound.engine.counted import CountedRecords, SavedCollection, pairs, written
+from leakbound.engine.identity import Identity, Label, LabelCount
+from leakbound.engine.ledger import Ledger, Rows, process
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.release import together
+from leakbound.engine.release import Batch, in_ranks, together
 from leakbound.engine.targets import Plan
-from leakbound.engine.uses import Batch, CountedRecords, SavedRecords, Uses, order_of_use
 
 _COUNTED_APART = (
     "ranks have counted apart from each other: start torch.distributed before the first batch, and load one state on "
@@ -29,71 +29,63 @@ _COUNTED_APART = (
 _APART = "where ranks hold different records, name them apart, protect(..., name=f'train{rank}')"
 
 
+@dataclass(frozen=True)
+class _Joint:
+    """What the batches of all ranks ask of the ledger.
+
+    Attributes:
+        records: Words of the records, each once.
+        which: (joint,) place of each record of the batch among them.
+        releases: Uses of each.
+        counts: Uses of each with independent noise, which for frozen noise is that of a new copy.
+        labels: Labels that are released, except of records that released the same ones last time.
+        owners: Records with their owners, where they are given.
+    """
+
+    records: Int[np.ndarray, " records"]
+    which: Int[np.ndarray, " joint"]
+    releases: Int[np.ndarray, " records"]
+    counts: Int[np.ndarray, " records"]
+    labels: list[Label]
+    owners: list[tuple[int, int]]
+
+
 class Counter:
-    """Count the uses of an engine's records.
+    """Charge the uses of an engine's records to its ledger.
 
     Args:
         plan: Limit on nats.
         facts: Facts about the channel and the plan, which all ranks must share.
-        identity: Key of digests, if there is no file.
-        file: Ledger on disk.
+        identity: Key of digests, and the precision to which values count.
+        ledger: Ledger that counts.
         labels: Labels, as they are counted.
 
     Attributes:
         collections: Records by the name of their collection.
-        uses: Uses by record.
+        copies: Record to its frozen copy (1, 1, d).
     """
 
-    # By process and original: which of its copies releases records, b"" for those that count by states, and
-    # what these share.
-    _releasing: ClassVar[dict[tuple[bytes, bytes], bytes]] = {}
-    _taken: ClassVar[dict[tuple[bytes, bytes], tuple[Identity, dict[Identity, Uses], Any]]] = {}
-
     def __init__(
-        self,
-        plan: Plan,
-        facts: Mapping[str, Any],
-        identity: Identity,
-        file: Ledger | None,
-        labels: LabelCount,
+        self, plan: Plan, facts: Mapping[str, Any], identity: Identity, ledger: Ledger, labels: LabelCount
     ) -> None:
-        self.plan, self.file, self.identity = plan, file, identity
+        self.plan, self.ledger, self.identity = plan, ledger, identity
         self._facts = facts
         self.collections: dict[str, CountedRecords] = {}
-        self.uses = Uses()
-        self._by_identity = {identity: self.uses}
+        self.copies: dict[int, Float[Tensor, "1 1 d"]] = {}
         self._labels = labels
-        self._number = 0 if file is None else file.number_of(plan.mechanism)
-        self._original = self._copy = os.urandom(16)
+        self._released: dict[bytes, tuple[list[int], bool]] = {}  # labels that the ledger has a row of
+        self._number = ledger.number_of(plan.mechanism)
         self._lock, self._process = RLock(), process()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but the lock, unless the copy would count apart from this one."""
-        if self.file is None and not self.pristine:
-            raise GuaranteeError(
-                "a copy of an engine that has released records would count apart from it: hand on its state_dict(), or "
-                "give for_data a ledger, in which all copies count"
-            )
-        return {**self.__dict__, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if self.file is None and not self.plan.seeded:  # so that a copy's state is no state of this run
-            self.identity = Identity.made(self.identity.double)
-            self._by_identity = {self.identity: self.uses}
-        self._copy = os.urandom(16)
-        self._lock = RLock()
+        """Return all but the lock. The ledger of a copy is the same one, or refuses to count."""
+        return {**self.__dict__, "_lock": None, "_process": b""}
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let one thread at a time count, and none in a process of whose uses the original would not know."""
+        """Let one thread at a time release, and none in a process in which the ledger does not count."""
+        self.ledger.check_process()
         if process() != self._process:
-            if self.file is None:
-                raise GuaranteeError(
-                    f"process {os.getpid()} was forked from the one that counts the uses of this engine, or was given "
-                    "a copy of it, and that one would not know of these: make the engine in the process that trains, "
-                    "or give for_data a ledger"
-                )
             self._lock, self._process = RLock(), process()
         with self._lock:
             yield
@@ -104,21 +96,17 @@ class Counter:
         Collections are forgotten. Counts of their records stay.
         """
         self.collections = {}
-        if self.file is None and (self._copy or self._process != process()):
-            # Copies in one process that count by states share what the process knows.
-            self._process = process()
-            key = self._process, self._original
-            if self._releasing.get(key) == self._copy:
-                self._releasing[key] = b""
-            self._copy = b""
-            shared = self._taken.setdefault(key, (self.identity, self._by_identity, RLock()))
-            self.identity, self._by_identity, self._lock = shared
-            self.uses = self._by_identity[self.identity]
+        key = self.identity.key if self.plan.seeded else Identity.made(self.identity.double).key
+        ledger = self.ledger.adopted(key)
+        if ledger is not self.ledger:
+            self.ledger, self.identity = ledger, Identity(ledger.key, self.identity.double)
+            self._number = ledger.number_of(self.plan.mechanism)
+            self._released, self.copies = {}, {}
 
     @property
     def pristine(self) -> bool:
         """True if nothing was released or loaded."""
-        return not any(uses.fresh_uses.any() for uses in self._by_identity.values())
+        return not self.ledger.counted
 
     def count(
         self,
@@ -126,6 +114,9 @@ class Counter:
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
         contents: Callable[[], tuple[list[bytes], list[list[int]]]],
+        *,
+        owners: Sequence[Any] | None = None,
+        beside: bool = False,
         done: bool = False,
     ) -> Batch:
         """Count one use of each record of all ranks' batches, or refuse them on all ranks.
@@ -135,293 +126,364 @@ class Counter:
             which: Number of the collection, for each record.
             records: Index inside it.
             contents: Returns the records' digests without key and their labels, or refuses them.
+            owners: Owner of each record. None if they are not known.
+            beside: Whether other values of the records are released, uncounted.
             done: Whether this rank has no more batches.
         """
 
         def offer() -> SimpleNamespace:
             held, labels = contents()
-            alone = not held or self.file is not None
-            key = process(), self._original
-            if not alone and self._releasing.setdefault(key, self._copy) != self._copy:
-                raise GuaranteeError(
-                    "another copy of this engine releases records, and the two would count apart: protect all records "
-                    "by that one, or give for_data a ledger, in which all copies count"
-                )
             return SimpleNamespace(
-                facts=self._facts,
-                identity=self.identity,
-                pristine=self.pristine,
-                uses=int(self.uses.releases.sum()),
-                filed=None if self.file is None else self.file.identity,
-                sizes={collection.name: len(collection.rows) for collection in collections},
                 names=np.array([collection.name for collection in collections], str)[which],
                 records=records,
                 contents=held,
                 labels=labels,
+                owners=owners,
+                beside=beside,
                 done=done,
+                sizes={collection.name: len(collection.digests) for collection in collections},
+                standing=self._standing() if in_ranks() else None,
             )
 
-        # What each rank is about to release.
+        # What each rank is about to release, and how it counts.
         offers, rank = together(offer)
+        if len(offers) > 1:
+            self._agree([offer.standing for offer in offers])
+        asked: _Joint
         batch: Batch
 
-        def verdict() -> Held:
-            nonlocal batch
-            self._check_alike(offers)
-            batch = self._batch(offers, rank)
-            return self._verdict(offers, rank, batch)
+        def verdict() -> tuple[Held, Rows | None] | None:
+            nonlocal asked, batch
+            asked, batch = self._joint(offers, rank)
+            if rank:
+                return None
+            held = self._charge(offers, asked)
+            return held, self.ledger.rows(asked.records) if len(offers) > 1 else None
 
-        # The verdict of all ranks. In the ledger on disk uses are counted here, before anything is drawn.
-        verdicts, _ = together(verdict)
-        uses, kinds = self.uses, batch.kinds
-        before = np.max([held.fresh_uses for held in verdicts], axis=0)
-        # Numbers of the uses, by which a seed draws their noise.
-        if not self.plan.frozen:
-            batch.numbers[:] = before[batch.kind_of] + order_of_use(batch.kind_of, batch.counts)
-        # The counts of this process follow, with what other runs have added to the ledger since.
-        uses.fresh_uses[kinds] = np.maximum(before, batch.counts) if self.plan.once else before + batch.counts
-        for column in ("parallel", "others", "labels"):
-            getattr(uses, column)[kinds] = np.max([getattr(held, column) for held in verdicts], axis=0)
-        places = uses.rows([digest for digest, _, _ in batch.released]).tolist()
-        for place, (_, label, nats) in zip(places, batch.released, strict=True):
-            uses.count_label(place, label, nats)
-        uses.listed.update(zip(batch.rows.tolist(), batch.listed, strict=True))
-        np.add.at(uses.releases, batch.rows, 1)
-        if not self.plan.frozen:
-            uses.releases[kinds] = uses.fresh_uses[kinds]
+        # The verdict is that of the first rank, whose ledger counts. The others write down what it says.
+        (granted, *_), _ = together(verdict)
+        held, rows = granted or (Held.nothing(0), None)
+        if rank and rows is not None and self.ledger.path is None:
+            self.ledger.take(rows)
+        if (
+            self.plan.seeded and not self.plan.frozen
+        ):  # numbers of the uses, by which a seed draws their noise
+            before = held.fresh_uses - asked.counts
+            batch.numbers[:] = before[asked.which] + order_of_use(asked.which, asked.releases)
+        more = [offer.beside for offer in offers for _ in offer.contents]
+        listed = [labels for offer in offers for labels in offer.labels]
+        self._released.update(zip(batch.digests, zip(listed, more, strict=True), strict=True))
         return batch
+
+    def _joint(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
+        """Find what a joint batch asks of the ledger. Refuse indices that hold other records than before."""
+        digests = self.identity.of([content for offer in offers for content in offer.contents])
+        by_words = pairs(digests)
+        names = np.concatenate([offer.names for offer in offers])
+        places = np.concatenate([offer.records for offer in offers])
+        apart = f"; {_APART}" if len(offers) > 1 else ""
+        for other, offer in enumerate(offers):
+            for name, size in offer.sizes.items():
+                own = self.collections.setdefault(name, CountedRecords(name, size))
+                if size != len(own.digests):
+                    raise GuaranteeError(
+                        f"rank {other} has {size} records under the name {name!r}, this one has "
+                        f"{len(own.digests)}: {_APART}"
+                    )
+        for name in dict.fromkeys(names.tolist()):
+            self.collections[name].check_same(places[names == name], by_words[names == name], apart)
+        # Each record once. A frozen copy is charged when it is drawn, and one that a seed repeats once in all runs.
+        joint = by_words[:, 0]
+        records, which, releases = np.unique(joint, return_inverse=True, return_counts=True)
+        counts, new = releases, np.zeros(0, np.int64)
+        if self.plan.frozen:
+            counts = np.ones_like(releases)
+            if not self.plan.seeded:
+                counts = np.array([record not in self.copies for record in records.tolist()], np.int64)
+                first = np.sort(np.unique(joint, return_index=True)[1])
+                new = first[counts[which[first]] > 0]
+        listed = [labels for offer in offers for labels in offer.labels]
+        beside = [offer.beside for offer in offers for _ in offer.contents]
+        last = map(self._released.get, digests)
+        fresh = [at for at, known in enumerate(last) if known != (listed[at], beside[at])]
+        chosen = ([digests[at] for at in fresh], [listed[at] for at in fresh], [beside[at] for at in fresh])
+        begin = sum(len(offer.contents) for offer in offers[:rank])
+        part = slice(begin, begin + len(offers[rank].contents))
+        done = all(offer.done for offer in offers)
+        batch = Batch(joint, digests, part, new, np.zeros(len(joint), np.int64), done)
+        owned = self._owned(offers, joint)
+        return _Joint(
+            records, which, releases, counts, self._labels.keyed(*chosen, self.identity), owned
+        ), batch
+
+    def _owned(
+        self, offers: list[SimpleNamespace], joint: Int[np.ndarray, " joint"]
+    ) -> list[tuple[int, int]]:
+        """Pair the records of those ranks that name owners with these."""
+        owned: set[tuple[int, int]] = set()
+        begin = 0
+        for offer in offers:
+            end = begin + len(offer.contents)
+            if offer.owners is not None:
+                owners = self.identity.owners(offer.owners)
+                owned.update(zip(joint[begin:end].tolist(), owners.tolist(), strict=True))
+            begin = end
+        return sorted(owned)
+
+    def _charge(self, offers: list[SimpleNamespace], asked: _Joint) -> Held:
+        """Charge what is asked to the ledger, or refuse it."""
+
+        def check(held: Held) -> None:
+            over = self.plan.exceeded(held)
+            over = over[asked.counts[over] > 0]
+            if not len(over):
+                return
+            at = int(np.isin(asked.which, over).argmax())
+            kind = int(asked.which[at])
+            name = str(np.concatenate([offer.names for offer in offers])[at])
+            index = int(np.concatenate([offer.records for offer in offers])[at])
+            owned = int(asked.records[kind]) in dict(asked.owners)
+            raise BudgetError(self._spent(name, index, int(asked.records[kind]), held, kind, owned))
+
+        return self.ledger.charge(
+            self._number,
+            asked.records,
+            asked.counts,
+            check,
+            releases=asked.releases,
+            once=self.plan.once,
+            labels=asked.labels,
+            owners=asked.owners,
+        )
+
+    def _standing(self) -> tuple[Any, ...]:
+        """Return what ranks must share: facts, key, file, and whether and what was counted."""
+        filed = None if self.ledger.path is None else self.ledger.number
+        counted = self.ledger.counted
+        return self._facts, self.identity, filed, (len(self.copies), 0 if filed else counted), not counted
+
+    def _agree(self, ranks: Sequence[tuple[Any, ...]]) -> None:
+        """Refuse ranks without the same channel, plan, ledger and counts. All take over the key of the first."""
+        _, identity, first, first_counts, _ = ranks[0]
+        for rank, (facts, _, other, other_counts, _) in enumerate(ranks):
+            if not alike(facts, self._facts):
+                raise GuaranteeError(
+                    f"rank {rank} has another channel or plan than this one: give for_data the same public records, "
+                    "target and options on all ranks, or load one saved engine on all of them"
+                )
+            if other not in (None, first):
+                raise GuaranteeError(
+                    f"rank {rank} has another ledger than rank 0, which counts for all: name one file on all ranks, or "
+                    "on rank 0 alone"
+                )
+            if other_counts != first_counts and other == first:
+                raise GuaranteeError(_COUNTED_APART)
+        if any(other != identity for _, other, *_ in ranks):
+            if not all(pristine for *_, pristine in ranks):
+                raise GuaranteeError(_COUNTED_APART)
+            self.identity = identity
 
     def left(self) -> int | None:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
-        used = [records.used(self.uses) for records in self.collections.values()]
-        held = self.uses.held(np.concatenate([np.zeros(0, np.int64), *used]))
+        known = [records.digests[records.known, 0] for records in self.collections.values()]
+        records = np.unique(np.concatenate([np.zeros(0, np.int64), *known]))
+        held = self.ledger.held(self._number, records[self.ledger.releases(self._number, records) > 0])
         more = range(1, 1 + self.plan.most)
         return bisect_left(more, True, key=lambda count: len(self.plan.exceeded(held.after(count))) > 0)
 
-    def refresh(self) -> None:
-        """Read what other runs have added to the ledger on disk since."""
-        if self.file is None or not self.uses.digests:
-            return
-        with self._lock:
-            uses, held = self.uses, self.file.held(self._number, self.uses.digests)
-            uses.parallel, uses.others, uses.labels = held.parallel, held.others, held.labels
-            uses.fresh_uses = np.maximum(uses.fresh_uses, held.fresh_uses)
-            if not self.plan.frozen:
-                uses.releases = uses.fresh_uses.copy()
+    def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
+        """Return the releases of each record, by the name of its collection."""
+        return {name: self._releases(records) for name, records in self.collections.items()}
+
+    def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
+        """Return all uses of a collection's records."""
+        return np.where(records.known, self.ledger.releases(self._number, records.digests[:, 0]), 0)
 
     def state(self) -> dict[str, Any]:
         """Collect digests, counts and copies of all collections, also of those not protected yet."""
-        sealed = None if self.plan.seeded or self.file is not None else self.identity.sealed()
+        sealed = None if self.plan.seeded or self.ledger.path is not None else self.identity.sealed()
         return {
             "key": {"name": self.identity.name, "sealed": sealed},
-            "ledgers": {name: records.state(self.uses) for name, records in self.collections.items()},
+            "ledgers": {name: self._state_of(records) for name, records in self.collections.items()},
         }
 
-    def load(self, key: Mapping[str, Any], saved: Mapping[str, SavedRecords], *, adds: bool) -> None:
-        """Resume from a state.
+    def _state_of(self, records: CountedRecords) -> dict[str, Tensor]:
+        """Write the rows of a collection's records that were used."""
+        known = records.digests[records.known]
+        digests = known[np.unique(known[:, 0], return_index=True)[1]]
+        releases = self.ledger.releases(self._number, digests[:, 0])
+        digests, releases = digests[releases > 0], releases[releases > 0]
+        rows = self.ledger.rows(digests[:, 0])
+        return written(len(records.digests), digests, releases, rows.labels, rows.owners, self.copies)
+
+    def load(self, key: Mapping[str, Any], saved: Mapping[str, SavedCollection], *, adds: bool) -> None:
+        """Resume from a state. Uses that it does not know stay counted, but for those whose noise repeats.
 
         Args:
             key: Of the state.
             saved: Its collections.
-            adds: Whether uses that the state does not know are kept as they are, and not refused or rewound.
+            adds: Whether this is a client's state beside those of others.
 
         Raises:
-            GuaranteeError: If it counts under another key, is of other records, or forgets uses.
+            GuaranteeError: If it counts under another key, or is of other records.
         """
-        identity = self.identity.of_state(key, self.file is not None)
+        filed = self.ledger.path is not None
+        identity = self.identity.of_state(key, filed)
         if identity != self.identity and not adds and not self.pristine:
             raise GuaranteeError(
                 "the state is of another run, and this engine has released records already: load it into a new engine, "
                 "or give both runs one ledger, so that their uses add up"
             )
-        uses = self._by_identity.get(identity, Uses())
-        rows = {name: uses.rows(records.digests) for name, records in saved.items()}
         # Collections at hand are read, so that each index leads to its record, in whatever order they are.
         placed = {}
         for name, records in self.collections.items():
-            if records.base is not None:
-                size = saved[name].size if name in saved else 0
-                used = rows.get(name, np.zeros(0, np.int64))
-                current = records.rows if uses is self.uses else np.full_like(records.rows, -1)
-                placed[name] = records.placed(size, identity, uses, used, current)
-        if self.file is None and not adds:
-            self._rewind(uses, saved, rows)
-        # All is checked: the state's uses are taken over, and collections without records wait for them.
+            if records.base is not None and name in saved:
+                placed[name] = records.placed(saved[name].digests, identity)
+            elif records.base is not None and identity != self.identity:
+                placed[name] = np.zeros_like(records.digests)
+        repeats = None
+        if self.plan.seeded and not filed and not adds:
+            known = [records.digests[records.known, 0] for records in self.collections.values()]
+            repeats = np.unique(np.concatenate([np.zeros(0, np.int64), *known]))
+        # All is checked: the state's rows are taken over, and collections without records wait for them.
+        states = list(saved.values())
+        rows = Rows(
+            (self.plan.mechanism,),
+            [row for held in states for row in held.rows(self.plan.frozen)],
+            [label for held in states for label in held.labels],
+            [pair for held in states for pair in held.owners],
+        )
+        self.ledger.take(rows, repeats)
+        for held in states:
+            self.copies = held.copies | self.copies
         for name, held in saved.items():
-            uses.take_over(held, rows[name], self.plan.frozen)
             if name not in placed:
                 self.collections[name] = CountedRecords(name, held.size)
-                self.collections[name].rows[: len(rows[name])] = rows[name]
-        for name, placed_rows in placed.items():
-            self.collections[name].rows = placed_rows
+                self.collections[name].digests[: len(held.digests)] = held.digests
+        for name, digests in placed.items():
+            used = saved[name].digests if name in saved else digests[:0]
+            self._place(self.collections[name], digests, used)
         self.identity = identity
-        self.uses = self._by_identity[identity] = uses
 
-    def _rewind(
-        self, uses: Uses, saved: Mapping[str, SavedRecords], rows: Mapping[str, Int[np.ndarray, " used"]]
+    def _place(
+        self, records: CountedRecords, digests: Int[np.ndarray, "records 2"], used: Int[np.ndarray, "used 2"]
     ) -> None:
-        """Forget the uses of a trial whose noise repeats. In other runs refuse a state that forgets uses."""
-        if self.plan.seeded:
-            for records in self.collections.values():
-                in_use = records.rows[records.rows >= 0]
-                self.uses.releases[in_use] = self.uses.fresh_uses[in_use] = 0
-        elif uses is self.uses:
-            remembered = np.zeros_like(uses.fresh_uses)
-            for name, held in saved.items():
-                remembered[rows[name]] = held.fresh_uses(self.plan.frozen)
-            for name, records in self.collections.items():
-                used = records.used(uses)
-                if np.any(remembered[used] < uses.fresh_uses[used]):
-                    raise GuaranteeError(
-                        f"the state forgets uses of {name!r} that this engine has released with noise that nobody can "
-                        "repeat: go on without loading it, and save it after each release"
-                    )
+        """Give a collection the digests of its records. Used ones that are gone from it stay in the account."""
+        records.digests = digests
+        gone = used[~np.isin(used[:, 0], digests[:, 0])]
+        if len(gone):
+            earlier = self.collections.setdefault(
+                name := f"{records.name} (earlier)", CountedRecords(name, 0)
+            )
+            gone = gone[~np.isin(gone[:, 0], earlier.digests[:, 0])]
+            earlier.digests = np.concatenate([earlier.digests, gone])
+            earlier.shown = np.zeros(len(earlier.digests), bool)
 
     def registered(self, name: str, base: Any, key: Key) -> CountedRecords:
         """Return the records of a collection: its own under any name, or one that waits for its records.
 
         Raises:
-            GuaranteeError: If the name stands for another collection, or a record that a state has counted is
-                missing.
+            GuaranteeError: If the name stands for another collection, or all records that a state has counted
+                are missing.
         """
         for records in self.collections.values():
             if records.base is not None and records.base[0] is base:
-                more = max(0, len(base) - len(records.rows))  # that were appended since
-                records.rows = np.pad(records.rows, (0, more), constant_values=-1)
-                records.shown = np.pad(records.shown, (0, more))
+                records.grow(len(base))
                 return records
-        waiting, records = self.collections.get(name), CountedRecords(name, len(base))
-        if waiting is not None and waiting.base is not None:
-            raise GuaranteeError(
-                f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
-                "other records another name"
-            )
+        before = self.collections.get(name)
+        if before is not None and before.base is not None:
+            if not before.is_of(base, key, self.identity):
+                raise GuaranteeError(
+                    f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
+                    "other records another name"
+                )
+            before.base = base, key
+            before.grow(len(base))
+            return before
+        records = CountedRecords(name, len(base))
         records.base = base, key
-        if waiting is not None:
-            used, size = waiting.used(self.uses), len(waiting.rows)
-            records.rows = records.placed(size, self.identity, self.uses, used, records.rows)
         self.collections[name] = records
+        if before is not None and before.known.any():
+            used = before.digests[self._releases(before) > 0]
+            try:
+                self._place(records, records.placed(used, self.identity), used)
+            except GuaranteeError:
+                self.collections[name] = before
+                raise
         return records
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Return uses, those with independent noise, all other nats, those of labels, and where records are counted.
+        """Return uses, those with independent noise, other nats, those of labels, where to count, and who has an owner.
 
-        A record that stands at several indices is counted at the first. One that no loader shows is counted
-        once it was used.
+        A record that stands at several indices is counted at the first, and so is an owner of several records,
+        each of which has the numbers of all. One that no loader shows is counted once it was used.
         """
-        self.refresh()
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
-        rows = np.concatenate([records.rows for records in collections])
-        uses, channel = self.uses, self.plan.mechanism
-        direct = replace(channel, accepted=None).all_nats(uses.fresh_uses)
-        more = uses.held(slice(None)).nats(channel) - np.where(np.isfinite(direct), direct, 0.0)
-        columns = (
-            np.append(column, 0)[rows] for column in (uses.releases, uses.fresh_uses, more, uses.labels)
-        )
-        releases, fresh_uses, others, labels = columns  # 0 at row -1
+        digests = np.concatenate([records.digests for records in collections])
+        known, records = digests.any(axis=1), digests[:, 0]
+        held = self.ledger.held(self._number, records)
+        releases = np.where(known, self.ledger.releases(self._number, records), 0)
+        fresh_uses = np.where(known, held.fresh_uses, 0)
         shown = np.concatenate([each.shown if each.base else ~each.shown for each in collections])
         shown |= releases > 0
-        counted = np.flatnonzero(shown & (rows >= 0))
+        # Uses are those of an owner, where there is one.
+        owners = self.ledger.owners(records)
+        for owner in np.unique(owners[owners != 0]).tolist():
+            of_owner = np.flatnonzero(owners == owner)
+            once = of_owner[np.unique(records[of_owner], return_index=True)[1]]
+            releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
+        channel = self.plan.mechanism
+        direct = replace(channel, accepted=None).all_nats(fresh_uses)
+        more = np.where(known, held.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
+        counted = np.flatnonzero(shown & known)
         shown[counted] = False
-        shown[counted[np.unique(rows[counted], return_index=True)[1]]] = True
-        return releases, fresh_uses, others, labels, shown
+        subjects = np.where(owners != 0, owners, records)[counted]
+        shown[counted[np.unique(subjects, return_index=True)[1]]] = True
+        return releases, fresh_uses, more, np.where(known, held.labels, 0.0), shown, owners != 0
 
-    def _batch(self, offers: list[SimpleNamespace], rank: int) -> Batch:
-        """Find the uses with new noise in a joint batch, and the labels that are new with them."""
-        uses = self.uses
-        rows = uses.rows(self.identity.of([content for offer in offers for content in offer.contents]))
-        charged = uses.uncopied(rows, self.plan.seeded) if self.plan.frozen else np.arange(len(rows))
-        kinds, kind_of, counts = np.unique(rows[charged], return_inverse=True, return_counts=True)
-        listed = [labels for offer in offers for labels in offer.labels]
-        last = map(uses.listed.get, rows.tolist())
-        fresh = [place for place, labels in enumerate(last) if labels != listed[place]]
-        digests = [uses.digests[rows[place]] for place in fresh]
-        begin = sum(len(offer.contents) for offer in offers[:rank])
-        return Batch(
-            rows=rows,
-            own=slice(begin, begin + len(offers[rank].contents)),
-            charged=charged,
-            kinds=kinds,
-            kind_of=kind_of,
-            counts=counts,
-            numbers=np.zeros(len(rows), np.int64),
-            listed=listed,
-            released=self._labels.keyed(digests, [listed[place] for place in fresh], self.identity),
-            done=all(offer.done for offer in offers),
-        )
-
-    def _verdict(self, offers: list[SimpleNamespace], rank: int, batch: Batch) -> Held:
-        """Return what was held before of each record that is charged, or refuse the batch."""
-        rows = batch.rows
-        names = np.concatenate([offer.names for offer in offers])
-        records = np.concatenate([offer.records for offer in offers])
-        apart = f"; {_APART}" if len(offers) > 1 else ""
-        for name in dict.fromkeys(names.tolist()):
-            self.collections[name].check_same(records[names == name], rows[names == name], apart)
-        before = self.uses.held(batch.kinds)
-
-        def check(held: Held) -> None:
-            fresh_uses = np.maximum(held.fresh_uses, before.fresh_uses + batch.counts)
-            over = self.plan.exceeded(replace(held, fresh_uses=fresh_uses))
-            if len(over):
-                place = int(np.isin(rows, batch.kinds[over]).argmax())
-                raise BudgetError(self._spent(str(names[place]), int(records[place]), int(rows[place])))
-
-        if self.file is not None and rank == 0:
-            digests = [self.uses.digests[row] for row in batch.kinds]
-            more: Any = {"once": self.plan.once, "labels": batch.released, "labelled": len(offers) > 1}
-            held = self.file.charge(self._number, digests, batch.counts, check, **more)
-            labels = np.maximum(held.labels, before.labels)
-            return replace(held, fresh_uses=np.maximum(held.fresh_uses, before.fresh_uses), labels=labels)
-        if not offers[0].filed:
-            check(before.after(batch.counts))
-        return before
-
-    def _check_alike(self, offers: list[SimpleNamespace]) -> None:
-        """Refuse ranks without the same channel, plan and ledger. Take over their key and collections."""
-        for rank, offer in enumerate(offers):
-            if not alike(offer.facts, self._facts):
-                raise GuaranteeError(
-                    f"rank {rank} has another channel or plan than this one: give for_data the same public records, "
-                    "target and options on all ranks, or load one saved engine on all of them"
-                )
-            if offer.filed not in (None, offers[0].filed):
-                raise GuaranteeError(
-                    f"rank {rank} has another ledger than rank 0, which counts for all: name one file on all ranks, or "
-                    "on rank 0 alone"
-                )
-            if offer.uses != offers[0].uses and (self.plan.frozen or offers[0].filed is None):
-                raise GuaranteeError(_COUNTED_APART)
-            for name, size in offer.sizes.items():
-                if size != len(self.collections.setdefault(name, CountedRecords(name, size)).rows):
-                    raise GuaranteeError(
-                        f"rank {rank} has {size} records under the name {name!r}, this one has "
-                        f"{len(self.collections[name].rows)}: {_APART}"
-                    )
-        if any(offer.identity != self.identity for offer in offers):
-            if not all(offer.pristine for offer in offers):
-                raise GuaranteeError(_COUNTED_APART)
-            self.identity = offers[0].identity
-            self.uses = self._by_identity.setdefault(self.identity, Uses())
-
-    def _spent(self, name: str, record: int, row: int) -> str:
+    def _spent(self, name: str, index: int, record: int, held: Held, kind: int, owned: bool) -> str:
         """Say which record has no uses left."""
-        twins = sum(int(np.count_nonzero(records.rows == row)) for records in self.collections.values())
+        twins = sum(int(np.count_nonzero(each.digests[:, 0] == record)) for each in self.collections.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
-        runs = ", counted over all runs and channels of the ledger" if self.file is not None else ""
-        if not self.plan.adds and self.file is not None and self.uses.fresh_uses[row] < (self.plan.most or 0):
+        filed = self.ledger.path is not None
+        runs = ", counted over all runs and channels of the ledger" if filed else ""
+        others = held.others[kind] > 0
+        if others and not self.plan.adds:
+            also = "or other records of its owner were released, " if owned else ""
             return (
-                f"record {record} of {name!r} went through another channel, and an error of reconstruction after "
+                f"record {index} of {name!r} went through another channel, {also}and an error of reconstruction after "
                 "several channels is not computed: take a target in nats, or records that no other channel has released"
+            )
+        if others and owned:
+            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.mechanism.nats(self.plan.most or 1)
+            return (
+                f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
+                f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
+                "whose nats add up, or release fewer of them"
             )
         if self.plan.frozen:
             return (
-                f"record {record} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
+                f"record {index} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
                 "load the state_dict() of the run that holds it"
             )
         return (
-            f"record {record} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
+            f"record {index} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
             "or calibrate for more uses before the first"
         )
+
+
+def order_of_use(
+    which: Int[np.ndarray, " batch"], counts: Int[np.ndarray, " kinds"]
+) -> Int[np.ndarray, " batch"]:
+    """Number each place among those of its kind, from 0, in the order of the batch.
+
+    Args:
+        which: Kind of each place, from 0.
+        counts: Places of each kind.
+    """
+    order = np.argsort(which, kind="stable")
+    numbers = np.empty_like(which)
+    numbers[order] = np.arange(len(which)) - (np.cumsum(counts) - counts)[which[order]]
+    return numbers

@@ -21,7 +21,8 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, facts_of, guarantee
-from leakbound.engine.calibrations import Calibration, NearCopies, OwnMoments, Progress, warn_of_records
+from leakbound.engine.calibrations import Calibration, OwnMoments, Progress, warn_of_records
+from leakbound.engine.counted import CountedRecords, checked_state
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.ledger import Ledger
@@ -38,7 +39,6 @@ from leakbound.engine.records import (
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import BatchNoise, ProtectedDataset, ProtectedLoader, in_ranks, together
 from leakbound.engine.targets import Target, as_target
-from leakbound.engine.uses import CountedRecords, checked_state
 
 
 class ChannelEngine:
@@ -70,7 +70,7 @@ class ChannelEngine:
         layout: Layout,
         target: Target,
         identity: Identity,
-        ledger: Ledger | None,
+        ledger: Ledger,
         labels: LabelCount,
         accept_capacity: float | int | None,
         *,
@@ -90,7 +90,7 @@ class ChannelEngine:
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         draws = self._batch_noise.name
         self._own = OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)
-        self._near = NearCopies(calibration.moments)
+        self._near = ledger.near_copies(calibration.moments)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
         drawn = {} if draws is None else {"draws": draws}
@@ -117,7 +117,7 @@ class ChannelEngine:
         labels: RandomizedResponse | None = None,
         value_range: tuple[float | int, float | int] | None = None,
         accept_capacity: float | int | None = None,
-        ledger: str | Path | None = None,
+        ledger: str | Path | Ledger | None = None,
         calibrate_to_own: bool = False,
         cache: bool | str | Path = False,
         progress: bool | None = None,
@@ -137,8 +137,9 @@ class ChannelEngine:
             labels: Randomized response that labels pass, once for each record, instead of ``classes``.
             value_range: Least and largest value of inputs. Default: the data's, and half their range beyond.
             accept_capacity: Nats that the private records' own moments may give. Default: a quarter more.
-            ledger: File in which all runs, processes and engines that name it count uses together. It holds a
-                key, so its owner alone may read it.
+            ledger: File in which all runs, processes and engines that name it count uses together. It is made
+                once, by ``leakbound ledger new PATH`` or ``Ledger.create(PATH)``, and holds a key, so its owner
+                alone may read it. Default: one in memory, which a :class:`leakbound.Ledger` can be, too.
             calibrate_to_own: Allow to protect these very records. The channel is an uncounted statistic then.
             cache: Folder in which calibrations are kept and found again. True for that of your account.
             progress: Whether progress is shown. By default for records of 500 values and more.
@@ -161,14 +162,14 @@ class ChannelEngine:
                 "one record has no covariance: give at least two, better ten for each of their values"
             )
         identity = Identity.new(inputs, seed)
-        file = None if ledger is None else Ledger(identity, ledger)
-        identity = identity if file is None else file.identity
+        counted = Ledger.at(ledger, identity.key)
+        identity = Identity(counted.key, counted.double(inputs[0].numel(), identity.double))
         bar = Progress(len(inputs), inputs[0].numel(), progress)
         calibration = saved.calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
         warn_of_records(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
         options: dict[str, Any] = {"noise": noise, "seed": seed, "key": key, "public": public}
-        engine = cls(calibration, layout, limit, identity, file, label_count, accept_capacity, **options)
+        engine = cls(calibration, layout, limit, identity, counted, label_count, accept_capacity, **options)
         if public is not None:
             engine._near.add_public(inputs.reshape(len(inputs), -1).numpy(), public)
         return engine
@@ -195,7 +196,7 @@ class ChannelEngine:
                 "the engine was calibrated to the records that it protects, and a file would hold their mean and "
                 "covariance: calibrate to public records to save it"
             )
-        if self._counter.file is None and not self._counter.pristine:
+        if self.ledger is None and not self._counter.pristine:
             raise GuaranteeError(
                 "the engine has released records, and one that is loaded would count from zero: save it before the "
                 "first release and its state_dict() with each checkpoint, or give for_data a ledger"
@@ -209,7 +210,7 @@ class ChannelEngine:
             "key": self._key,
             "layout": asdict(self.layout),
             "double": self._counter.identity.double,
-            "ledger": None if self._counter.file is None else self._counter.identity.name,
+            "ledger": None if self.ledger is None else self._counter.identity.name,
         }
         saved.write_calibration(Path(path), self.calibration, saved.ENGINE, facts, self._public)
 
@@ -218,7 +219,7 @@ class ChannelEngine:
         cls,
         path: str | Path,
         *,
-        ledger: str | Path | None = None,
+        ledger: str | Path | Ledger | None = None,
         state: Mapping[str, Any] | None = None,
         accept_capacity: float | int | None = None,
     ) -> ChannelEngine:
@@ -270,15 +271,15 @@ class ChannelEngine:
             raise GuaranteeError(
                 f"{path}: the channel does not meet {target}, so the file was changed: save it again"
             )
-        file = saved.ledger_of(path, counted_in, ledger, identity)
-        identity = identity if file is None else file.identity
+        counted = saved.ledger_of(path, counted_in, ledger, identity)
+        identity = Identity(counted.key, counted.double(math.prod(layout.shape), identity.double))
         engine = cls(
-            calibration, layout, target, identity, file, labels, accept_capacity, public=public, **kept
+            calibration, layout, target, identity, counted, labels, accept_capacity, public=public, **kept
         )
         engine.provenance = provenance
         if state is not None:
             engine.load_state_dict(state)
-        elif file is None and seed is None:
+        elif counted.path is None and seed is None and not counted.counted:
             warnings.warn(
                 f"{path}: the loaded engine counts from zero, whatever other runs have released: give load ledger=PATH "
                 "or state=CHECKPOINT",
@@ -295,6 +296,7 @@ class ChannelEngine:
         key: Key = None,
         after: Callable[[Tensor], Any] | None = None,
         uncounted: Collection[str | int] = (),
+        owner: Sequence[Any] | np.ndarray | None = None,
     ) -> Any:
         """Return the same loader or dataset with noisy inputs.
 
@@ -307,6 +309,9 @@ class ChannelEngine:
             key: Place of the input in a record, if it is another than in the calibration data.
             after: Transform of each noisy input, e.g. normalisation or augmentation: it costs no leakage.
             uncounted: Places of a record to release as they are and uncounted, e.g. ``[2]`` or ``["boxes"]``.
+            owner: Names or numbers of whom each record of the dataset is about, in its order, e.g.
+                ``frame["patient"]``. What all records of an owner reveal is then added up and limited together,
+                whatever columns, scales, crops or windows of it they are. Only digests of them are kept.
 
         Returns:
             ``ProtectedLoader`` or ``ProtectedDataset``, with float32 inputs in the data's units, not clipped.
@@ -327,16 +332,23 @@ class ChannelEngine:
         self._checked(input_of(first, place)[None])
         records = sum(map(len, places.bases))
         (labels,) = self.labels.check([replaced(first, place, None)], uncounted, records)
+        owners = None if owner is None else self._owners(owner, len(dataset))
         refuse_random(dataset, place)
         self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
         collections = self._registered(places, name, place)
-        released = partial(self._released, places, collections, place, after, tuple(uncounted), len(labels))
+        released = partial(
+            self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
+        )
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, released, place)
         return ProtectedLoader(data, released, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
-        """Return whether :meth:`protect` returned a loader."""
+        """Return whether :meth:`protect` returned a loader, or all of a mapping or list of them."""
+        if isinstance(loader, Mapping):
+            loader = [*loader.values()]
+        if isinstance(loader, list | tuple):
+            return len(loader) > 0 and all(map(self.protects, loader))
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
     def _released(
@@ -347,6 +359,7 @@ class ChannelEngine:
         after: Callable[[Tensor], Any] | None,
         uncounted: Collection[str | int],
         labels: int,
+        owners: list[Any] | None,
         positions: list[int],
         inputs: Tensor | list[Tensor],
         rests: list[Any],
@@ -363,6 +376,7 @@ class ChannelEngine:
             after: Transform of each noisy input.
             uncounted: Places of a record that are released as they are.
             labels: Number of labels of each record.
+            owners: Owner of each record of the dataset.
             positions: Places of the records in the dataset.
             inputs: Clean inputs, one tensor (batch, ...) if they are of one form.
             rests: Records without their inputs.
@@ -376,8 +390,10 @@ class ChannelEngine:
         clean = inputs
         at = np.asarray(positions, np.int64)
         counter = self._counter
+        listed: list[list[int]] = []
 
         def contents() -> tuple[list[bytes], list[list[int]]]:
+            nonlocal listed
             if not positions:
                 return [], []
             listed = self.labels.check(rests, uncounted)
@@ -397,12 +413,19 @@ class ChannelEngine:
             self._near.show(rows, digests)
             return digests, listed
 
+        whose = None if owners is None else [owners[position] for position in positions]
         with counter.turn():
-            batch = counter.count(collections, places.which[at], places.records[at], contents)
+            batch = counter.count(
+                collections,
+                places.which[at],
+                places.records[at],
+                contents,
+                owners=whose,
+                beside=len(uncounted) > 0,
+            )
             flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension).double()
-            noisy = self._batch_noise.apply(flat, batch, counter.uses).reshape(clean.shape)
-            digests = [counter.uses.digests[row] for row in batch.rows[batch.own]]
-            listed = batch.listed[batch.own]
+            noisy = self._batch_noise.apply(flat, batch, counter.copies).reshape(clean.shape)
+            digests = batch.digests[batch.own]
             answered = self.labels.responses(rests, listed, digests, counter.identity, uncounted)
             self.steps += 1
         values = noisy if after is None else map(after, noisy)
@@ -420,7 +443,7 @@ class ChannelEngine:
         while not done:
             with self._counter.turn():
                 batch = self._counter.count((), none, none, lambda: ([], []), done=True)
-                self._batch_noise.apply(clean, batch, self._counter.uses)
+                self._batch_noise.apply(clean, batch, self._counter.copies)
                 done = batch.done
                 self.steps += not done
         together(self._own.conclude)
@@ -432,10 +455,12 @@ class ChannelEngine:
 
     def accountant(self) -> LeakageAccountant:
         """Make an accountant of all uses so far, to which uses of other channels can be added."""
-        uses, fresh_uses, others, labels, distinct = self._counter.columns()
+        uses, fresh_uses, others, labels, distinct, owned = self._counter.columns()
         calibration = self.calibration
-        accountant = LeakageAccountant(calibration.moments, len(uses), distinct=distinct)
-        if self.labels.nats is not None or labels.any():
+        accountant = LeakageAccountant(
+            calibration.moments, len(uses), distinct=distinct, owned=bool(owned[distinct].all())
+        )
+        if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)
         accountant.add(
             calibration.channel, uses, fresh_uses=fresh_uses, steps=self.steps, ratios=calibration.ratios
@@ -449,9 +474,7 @@ class ChannelEngine:
     @property
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Releases of each record so far, by the name of the data."""
-        self._counter.refresh()
-        releases = np.append(self._counter.uses.releases, 0)  # at row -1, of records that are not known yet
-        return {name: releases[records.rows] for name, records in self._counter.collections.items()}
+        return self._counter.uses()
 
     def nats(self, uses: int) -> float:
         """Bound the nats that uses with independent noise reveal of a record, as they are counted."""
@@ -467,15 +490,18 @@ class ChannelEngine:
         """True if no seed repeats the noise."""
         return self._seed is None
 
+    def counts(self) -> str:
+        """Say since when its ledger counts, in how many runs, and how many records."""
+        return self._counter.ledger.about()
+
     @property
     def ledger(self) -> Path | None:
         """File that counts for all runs."""
-        return None if self._counter.file is None else self._counter.file.path
+        return self._counter.ledger.path
 
     @property
     def remaining(self) -> int | None:
         """Uses that the most used record has left, None without a limit."""
-        self._counter.refresh()
         return self._counter.left()
 
     def state_dict(self) -> dict[str, Any]:
@@ -495,11 +521,12 @@ class ChannelEngine:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from :meth:`state_dict`, before or after loaders are protected, with records in any order.
 
+        Uses that the state does not know stay counted. Those whose noise a seed repeats are taken back, unless a
+        ledger on disk counts them.
         All records of a collection that the state has counted are read once, to find those in it.
 
         Raises:
-            GuaranteeError: If the state is of another form, channel or noise, of other data or another run,
-                or forgets uses with noise that no seed repeats.
+            GuaranteeError: If the state is of another form, channel or noise, or of other data or another run.
         """
         self._load(state, adds=False)
 
@@ -542,6 +569,20 @@ class ChannelEngine:
             )
         return contents
 
+    def _owners(self, owner: Sequence[Any] | np.ndarray, count: int) -> list[Any]:
+        """Return the owner of each record of a dataset.
+
+        Raises:
+            GuaranteeError: If there is not one for each, or one is missing.
+        """
+        if isinstance(owner, str | bytes) or len(owner) != count or np.ndim(owner) != 1:
+            raise GuaranteeError(
+                f"owner of {len(owner)} entries: give one for each of the {count} records of the dataset, in its order"
+            )
+        owners = np.asarray(owner).tolist()
+        self._counter.identity.owners(owners)
+        return owners
+
     def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
         """Return the records of a dataset's collections. Registered collections keep theirs."""
         registered = []
@@ -560,4 +601,4 @@ class ChannelEngine:
         )
         with self._counter.turn():
             self._counter.load(key, collections, adds=adds)
-            self.steps = steps
+            self.steps = steps if self._counter.plan.seeded else max(self.steps, steps)

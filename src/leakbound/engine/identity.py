@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 
 from leakbound import storage
@@ -29,14 +29,22 @@ from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
 
 WORD = 16  # bytes of a digest
-_KEY = 32  # bytes of a key
-SEALED = WORD + _KEY
+KEY = 32  # bytes of a key
+SEALED = WORD + KEY
 _VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
 _MOST_SHARED = 0.1  # of the public records, that may be private ones too
+_NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
 _DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
-Label = tuple[bytes, bytes, float]
-"""A released label: the record's digest, a keyed digest of the label and its response, and its nats."""
+Label = tuple[int, int, float]
+"""A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
+UNCOUNTED, BESIDE = 0, 1
+"""Words of a record's labels, and of other values, that were released uncounted."""
+
+
+def words(digests: Sequence[bytes]) -> Int[np.ndarray, " digests"]:
+    """Return the number of each digest by which a ledger knows its record, label or owner."""
+    return np.frombuffer(b"".join(digests), "<i8")[:: WORD // 8].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,7 @@ class Identity:
     @classmethod
     def made(cls, double: bool, seed: int | None = None) -> Identity:
         """Make a key, random or from a seed, for records that count in float64 or float32."""
-        key = os.urandom(_KEY) if seed is None else blake2b(b"%d" % seed, digest_size=_KEY).digest()
+        key = os.urandom(KEY) if seed is None else blake2b(b"%d" % seed, digest_size=KEY).digest()
         return cls(key, double)
 
     @property
@@ -77,10 +85,26 @@ class Identity:
         kind = torch.float64 if self.double else torch.float32
         rows = inputs.reshape(len(inputs), -1).split(max(1, _VALUES // max(1, inputs[:1].numel())))
         return [
-            blake2b(row, digest_size=_KEY).digest()
+            blake2b(row, digest_size=KEY).digest()
             for part in rows
             for row in (part.to(kind) + 0.0).contiguous().numpy()  # -0 is 0
         ]
+
+    def owners(self, names: Sequence[Any]) -> Int[np.ndarray, " records"]:
+        """Compute the word of each owner. Whole floats are whole numbers, and these their digits.
+
+        Raises:
+            GuaranteeError: If one is missing.
+        """
+        texts = [
+            str(int(name)) if isinstance(name, float) and name.is_integer() else str(name) for name in names
+        ]
+        if missing := [place for place, text in enumerate(texts) if text in _NOBODY]:
+            raise GuaranteeError(
+                f"owner: that of record {missing[0]} is {names[missing[0]]!r}, so give each record the name or number "
+                "of whom it is about, and records of nobody else one of their own"
+            )
+        return words(self.of([b"owner " + text.encode() for text in texts]))
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
         """Draw two numbers in [0, 1) for each text, multiples of 2⁻⁵³ that only the key can repeat."""
@@ -114,7 +138,7 @@ class Identity:
         identity = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
         if identity.name != key["name"]:
             raise GuaranteeError(
-                f"the state was saved by another account than the one of {_owner_file()}, so its records cannot be "
+                f"the state was saved by another account than the one of {owner_file()}, so its records cannot be "
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
             )
         return identity
@@ -129,11 +153,11 @@ def _needs_double(rows: Tensor) -> bool:
 
 def _mixed(key: bytes, salt: bytes) -> bytes:
     """Add the owner's key to a key, modulo 2. The same operation seals and opens."""
-    mask = blake2b(salt, digest_size=_KEY, key=_owner_key()).digest()
+    mask = blake2b(salt, digest_size=KEY, key=_owner_key()).digest()
     return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
 
 
-def _owner_file() -> Path:
+def owner_file() -> Path:
     """Return the path of the owner's key."""
     return Path(os.environ.get("LEAKBOUND_KEY") or Path.home() / ".config/leakbound/record.key")
 
@@ -144,13 +168,13 @@ def _owner_key() -> bytes:
     Raises:
         GuaranteeError: If the file can be neither read nor made, or holds something else.
     """
-    path = _owner_file()
+    path = owner_file()
     try:
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             made = storage.atomic(path, sealed=False, private=True, replace=False)
             with suppress(FileExistsError), made as part:  # another process may be faster
-                part.write_bytes(os.urandom(_KEY))
+                part.write_bytes(os.urandom(KEY))
         key, mode = path.read_bytes(), path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
@@ -159,9 +183,9 @@ def _owner_key() -> bytes:
         ) from error
     if mode & 0o077:
         raise GuaranteeError(f"{path}: its mode is {mode:o}, so others can read the key: chmod 600 it first")
-    if len(key) != _KEY:
+    if len(key) != KEY:
         raise GuaranteeError(
-            f"{path} holds {len(key)} bytes and is no key of {_KEY}: set LEAKBOUND_KEY to another file"
+            f"{path} holds {len(key)} bytes and is no key of {KEY}: set LEAKBOUND_KEY to another file"
         )
     return key
 
@@ -302,23 +326,32 @@ class LabelCount:
         return None if self.classes is None else math.log(self.classes)
 
     def keyed(
-        self, digests: Sequence[bytes], listed: Sequence[Sequence[int]], identity: Identity
+        self,
+        digests: Sequence[bytes],
+        listed: Sequence[Sequence[int]],
+        beside: Sequence[bool],
+        identity: Identity,
     ) -> list[Label]:
         """List the labels of records as a ledger counts them: each label once for each response.
 
         A record without one counts as if it had one, since ``classes`` says that its label is released elsewhere.
+        What is not counted has a row, too, so that no later run can state what the ledger does not know.
 
         Args:
             digests: Keyed digests of the records.
             listed: Labels of each.
+            beside: Whether other values of it are released, uncounted, as its owner allowed.
             identity: Key.
         """
+        records = words(digests).tolist()
+        rows = [(record, BESIDE, 0.0) for record, more in zip(records, beside, strict=True) if more]
         if (nats := self.nats) is None:
-            return []
+            unlimited = zip(records, listed, strict=True)
+            return rows + [(record, UNCOUNTED, math.inf) for record, labels in unlimited if labels]
         listed = [labels or [-1] for labels in listed]
-        held = [digest for digest, labels in zip(digests, listed, strict=True) for _ in labels]
-        keys = identity.of(self._texts(digests, listed))
-        return [(digest, key, nats) for digest, key in zip(held, keys, strict=True)]
+        held = [record for record, labels in zip(records, listed, strict=True) for _ in labels]
+        keys = words(identity.of(self._texts(digests, listed))).tolist()
+        return rows + [(record, key, nats) for record, key in zip(held, keys, strict=True)]
 
     def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
         """Name each label by its record, its number in it, its value and its response."""
@@ -345,10 +378,12 @@ def _answered(whole: Any, drawn: Iterator[int], kept: Collection[Any] = ()) -> A
         if isinstance(whole, Mapping):
             return dict(zip(whole, answered, strict=True))
         return type(whole)(*answered) if hasattr(whole, "_fields") else type(whole)(answered)
-    label = next(drawn)
+    if isinstance(whole, int | float):
+        return type(whole)(next(drawn))
+    answered = [next(drawn) for _ in range(math.prod(whole.shape))]
     if isinstance(whole, Tensor):
-        return torch.full_like(whole, label)
-    return type(whole)(label) if isinstance(whole, int | float) else np.full_like(whole, label)[()]
+        return torch.tensor(answered, dtype=whole.dtype, device=whole.device).reshape(whole.shape)
+    return np.array(answered, whole.dtype).reshape(whole.shape)[()]
 
 
 def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:
@@ -362,22 +397,27 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
         return [label for labels in inner for label in labels]
     form: Any = part if tensor else np.asarray(part)
     whole = is_whole(form) if tensor else form.dtype.kind in "biu"
-    label = form.item() if math.prod(form.shape) == 1 else None
-    if classes is not None and not whole and label is not None:  # 0.0 and 1.0, where classes are named
-        whole = (tensor or form.dtype.kind == "f") and float(label).is_integer()
-    if not whole or label is None:
+    # One whole number, or a vector of them where classes are named, which may be floats then.
+    single = math.prod(form.shape) == 1
+    labels = form.reshape(-1).tolist() if single or (classes is not None and len(form.shape) == 1) else []
+    if classes is not None and not whole and (tensor or form.dtype.kind == "f"):
+        whole = all(float(label).is_integer() for label in labels)
+    if not whole or not labels:
         array = isinstance(part, Tensor | np.ndarray)
         kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
+        counted = ", or count it by classes=K" if whole and len(form.shape) == 1 else ""
         raise GuaranteeError(
             f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
-            f"without noise: leave it out, or allow it by protect(..., uncounted=[{place!r}]), which does not count it"
+            f"without noise: leave it out{counted}, or allow it by protect(..., uncounted=[{place!r}]), which does not "
+            "count it"
         )
-    if classes is not None and not 0 <= label < classes:
-        raise GuaranteeError(
-            f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
-            f"to {classes - 1}, so give their real number"
-        )
-    return [int(label)]
+    for label in labels:
+        if classes is not None and not 0 <= label < classes:
+            raise GuaranteeError(
+                f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
+                f"to {classes - 1}, so give their real number"
+            )
+    return [int(label) for label in labels]
 
 
 def _parts(whole: Any) -> list[tuple[Any, Any]] | None:

@@ -1,21 +1,30 @@
 """The ledger of uses: what each record went through, channels by their ratios and labels by their response.
 
-It lies in memory, for all clones of a transformer in one process, or in one SQLite file, to which all runs and
-processes add before each release. A process that is killed between the two has counted a use that nobody saw,
-never the reverse. SQLite's rollback journal leaves all counts in the file itself after each release, and its
-locks order the processes of one machine. A network's file system often has no such locks.
+A ledger always counts: one in memory, or one SQLite file to which all runs and processes that name it add. What
+a release takes is charged in one transaction before it, and is granted or refused there. A process that is
+killed between the two has counted a use that nobody saw, never the reverse. SQLite's rollback journal leaves
+all counts in the file itself after each release, and its locks order the processes of one machine. A network's
+file system often has no such locks.
 
-In the file 64 bits of a digest stand for a record. Two of a million records agree in them with a probability
-of 3·10⁻⁸. They then count as one record, whose stated nats are those of both.
+Uses and labels lie under the record, and an owner is a list of records. Whatever these have gone through counts
+for the owner, also what they went through before anybody named one. How records of an owner depend on each other
+is not known, so their nats are added, which bounds what they reveal together whatever they have in common.
+
+64 bits of a digest stand for a record. Two of a million records agree in them with a probability of 3·10⁻⁸.
+They then count as one record, whose stated nats are those of both.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import warnings
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -26,27 +35,57 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound.accounting.leakage import Held, Mechanism, seen_by
-from leakbound.engine.identity import WORD, Identity, Label
-from leakbound.engine.refusals import GuaranteeError
+from leakbound.channels.covariance import Moments
+from leakbound.engine.calibrations import NearCopies
+from leakbound.engine.identity import BESIDE, KEY, Label, owner_file
+from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _WAIT = 60.0  # seconds for other processes
-_AT_ONCE = 512  # records asked for in one query
-_FORMAT = 2
+_AT_ONCE = 512  # records in one statement
+_FORMAT, _BEFORE = 3, 2
+_USES = (
+    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL, "
+    "releases INTEGER NOT NULL CHECK (count BETWEEN 0 AND releases), PRIMARY KEY (record, channel)) "
+    "STRICT, WITHOUT ROWID"
+)
+_ADDED = (  # in this version
+    "CREATE TABLE about (number BLOB NOT NULL, since TEXT NOT NULL, key BLOB NOT NULL) STRICT",
+    "CREATE TABLE runs (id INTEGER PRIMARY KEY, began TEXT NOT NULL) STRICT",
+    "CREATE TABLE precisions (width INTEGER PRIMARY KEY, double INTEGER NOT NULL) STRICT",
+    "CREATE TABLE owners (record INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY (record, owner)) "
+    "STRICT, WITHOUT ROWID",
+    "CREATE INDEX records ON owners (owner)",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_FORMAT}",
+)
 _TABLES = (
-    "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
     "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL, "
     "planned INTEGER NOT NULL DEFAULT 1, accepted REAL) STRICT",
-    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
-    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
+    _USES,
     "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
     "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
     "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
     "INSERT INTO total VALUES (0, 0)",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_FORMAT}",
+    *_ADDED,
 )
-_ADDED = "INSERT INTO uses VALUES {} ON CONFLICT DO UPDATE SET count = count + excluded.count"
+_MIGRATED = (  # from the version before
+    *_ADDED,
+    "INSERT INTO precisions SELECT 0, double FROM key",  # of records of any other width
+    "DROP TABLE key",
+    "ALTER TABLE uses RENAME TO earlier",
+    _USES,
+    "INSERT INTO uses SELECT record, channel, count, count FROM earlier",
+    "DROP TABLE earlier",
+)
+_CHARGED = (
+    "INSERT INTO uses VALUES {values} ON CONFLICT DO UPDATE SET count = {count}, "
+    "releases = releases + excluded.releases RETURNING record, count"
+)
+_RAISED = (
+    "INSERT INTO uses VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = max(count, excluded.count), "
+    "releases = max(releases, excluded.releases)"
+)
 _WHOLE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
@@ -54,139 +93,171 @@ _WHOLE = (
 _processes: dict[int, bytes] = {}  # names by process id; a fork adds its own
 
 
-def _words(digests: Sequence[bytes]) -> list[int]:
-    """Return the number of each digest by which the file knows its record or label."""
-    return np.frombuffer(b"".join(digests), "<i8")[:: WORD // 8].tolist()
-
-
 def process() -> bytes:
     """Name this process, which neither a fork nor another machine has."""
     return _processes.setdefault(os.getpid(), os.urandom(16))
 
 
-class Ledger:
-    """Count what records go through, by the records' digests.
-
-    A copy in memory, or a pickle that is loaded in the process that made it, is the same object. In another
-    process it refuses to count.
-
-    Args:
-        identity: Key of digests, for memory and for a new file.
-        path: File, which is made with mode 0600 if it is not there. None for memory.
+@dataclass(frozen=True)
+class Rows:
+    """Rows about some records, as states and ranks pass them on.
 
     Attributes:
-        identity: Key of digests: that of the file.
+        mechanisms: Channels.
+        uses: Record, place among the channels, uses with independent noise, and all uses of each row.
+        labels: Released labels.
+        owners: Record and owner of each row.
+    """
 
-    Raises:
-        GuaranteeError: If the file cannot be made, is of something else, damaged, open to other accounts, or
-            has two names.
+    mechanisms: tuple[Mechanism, ...]
+    uses: Sequence[tuple[int, int, int, int]]
+    labels: Sequence[Label] = ()
+    owners: Sequence[tuple[int, int]] = ()
+
+
+class Ledger:
+    """Count what records go through.
+
+    ``Ledger()`` counts in memory, :meth:`create` makes a file, and :meth:`open` opens one. A copy in memory, or
+    a pickle that is loaded in the process that made it, is the same object. In another process it refuses to
+    count. Copies of one in a file open the file for themselves.
+
+    Args:
+        key: Key of digests. Default: a random one.
+
+    Attributes:
+        path: File, None in memory.
+        key: Key of digests: that of the file.
+        number: Name of the ledger, which copies of its file have, too.
+        since: Day on which it was made.
+
+    Example:
+        >>> from leakbound.accounting.leakage import Mechanism
+        >>> ledger = Ledger()
+        >>> channel = ledger.number_of(Mechanism("natural", np.ones(4)))
+        >>> ledger.charge(channel, np.array([7, 8]), np.array([1, 2]), lambda held: None).fresh_uses.tolist()
+        [1, 2]
     """
 
     # Connections of the process that this one was forked from, to be neither used nor closed.
     _left: ClassVar[list[sqlite3.Connection]] = []
-    _alive: ClassVar[weakref.WeakValueDictionary[bytes, Ledger]] = weakref.WeakValueDictionary()
+    # Where a pickle finds the ledger in memory that it is of, and where copies from elsewhere find their heir.
+    _alive: ClassVar[weakref.WeakValueDictionary[tuple[bytes, bytes], Ledger]] = weakref.WeakValueDictionary()
+    _heirs: ClassVar[dict[tuple[bytes, bytes], Ledger]] = {}
 
-    def __init__(self, identity: Identity, path: str | os.PathLike[str] | None = None) -> None:
-        self.identity = identity
-        self.path = None if path is None else Path(path).expanduser().absolute()
+    def __init__(self, key: bytes | None = None) -> None:
+        self._begin(None, os.urandom(KEY) if key is None else key)
+
+    def _begin(self, path: Path | None, key: bytes) -> None:
+        """Prepare a connection, which memory or a file needs."""
+        self.path, self.key = path, key
+        self.number, self.since = os.urandom(16), datetime.now(UTC).date().isoformat()
         self._connection: sqlite3.Connection | None = None
-        self._process = process()
-        self._place = 0
+        self._process, self._place, self._run = process(), 0, False
         self._lock = RLock()
         self._mechanisms: dict[int, Mechanism] = {}
-        self.name = os.urandom(16)
-        self._alive[self.name] = self
-        if self.path is not None:
-            self._make_file(self.path)
-        with self._opened() as connection:
-            self._make_tables(connection)
+        self._near: dict[int, NearCopies] = {}
+        if path is None:
+            self._alive[process(), self.number] = self
+            with self._opened() as connection:
+                self._make_tables(connection)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> Ledger:
+        """Make a ledger in a new file of mode 0600.
+
+        Raises:
+            GuaranteeError: If there is a file already, or none can be made.
+        """
+        place = Path(path).expanduser().absolute()
+        try:
+            os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            raise GuaranteeError(
+                f"ledger = {place}: it is there already, so name it where records are released, or give another path"
+            ) from None
+        except OSError as error:
+            raise GuaranteeError(
+                f"ledger = {place}: {error.strerror}, so give a file in a folder of yours"
+            ) from error
+        ledger = object.__new__(cls)
+        ledger._begin(place, os.urandom(KEY))
+        with ledger._opened() as connection:
+            ledger._make_tables(connection)
+        ledger._note_place()
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+        """Open the ledger in a file. That of the version before is brought to this one.
+
+        Raises:
+            GuaranteeError: If there is none, or the file is of something else, damaged, open to other
+                accounts, or has two names.
+        """
+        place = Path(path).expanduser().absolute()
+        if not place.exists():
+            raise GuaranteeError(
+                f"ledger = {place}: it is not there, and a new one would forget the uses of earlier runs, so make "
+                f"it once, before the first release: leakbound ledger new {place}"
+            )
+        if not place.is_file():
+            raise GuaranteeError(f"ledger = {place}: it is no file, so give the path of one")
+        status = place.stat()
+        if (mode := status.st_mode & 0o777) & 0o077:
+            raise GuaranteeError(
+                f"ledger = {place}: its mode is {mode:o}, so others can read it: chmod 600 it first"
+            )
+        if status.st_nlink > 1:
+            raise GuaranteeError(
+                f"ledger = {place}: the file has {status.st_nlink} names, and its journal lies next to one of them: "
+                "remove the other hard links"
+            )
+        ledger = object.__new__(cls)
+        ledger._begin(place, b"")
+        with ledger._opened() as connection:
+            ledger._read_about(connection)
+        ledger._note_place()
+        return ledger
+
+    @classmethod
+    def at(cls, place: Ledger | str | os.PathLike[str] | None, key: bytes) -> Ledger:
+        """Return a ledger as it is, that of a file, or a new one in memory under a key."""
+        if isinstance(place, Ledger):
+            return place
+        return cls(key) if place is None else cls.open(place)
 
     def __reduce__(self) -> Any:
         if self.path is None:
-            return _of_name, (self.name, process())
+            return _of_name, (self.number, self.key, process())
         # A copy opens the file for itself, and refuses it if it is another one.
-        kept = {name: getattr(self, name) for name in ("identity", "path", "_place")}
-        return object.__new__, (Ledger,), kept | {"_connection": None, "_process": b"", "_mechanisms": {}}
+        kept = {name: getattr(self, name) for name in ("path", "key", "number", "since", "_place")}
+        empty: dict[str, Any] = {
+            "_connection": None,
+            "_process": b"",
+            "_run": False,
+            "_mechanisms": {},
+            "_near": {},
+        }
+        return object.__new__, (Ledger,), kept | empty
 
     def __deepcopy__(self, memo: Any) -> Ledger:
         return self
 
-    def number_of(self, mechanism: Mechanism) -> int:
-        """Return the number of a mechanism, under which uses are counted."""
-        with self._opened() as connection:
-            self._read_mechanisms(connection)
-            for number, counted in self._mechanisms.items():
-                if counted.same(mechanism):
-                    return number
-            ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
-            values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
-            added = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values)
-            number = int(added.lastrowid or 0)
-            self._mechanisms[number] = mechanism
-            return number
+    def adopted(self, key: bytes) -> Ledger:
+        """Return the ledger that counts in this process: this one, or, of one in memory elsewhere, its heir here.
 
-    def held(self, number: int, digests: Sequence[bytes] | None = None) -> Held:
-        """Return what the channel of a number sees of some records, by default of all."""
-        with self._opened() as connection:
-            records = _words(digests or ())
-            if digests is None:
-                records = [record for (record,) in connection.execute("SELECT DISTINCT record FROM uses")]
-            return self._held(connection, number, records, labelled=True)
-
-    def charge(
-        self,
-        number: int,
-        digests: Sequence[bytes],
-        counts: Int[np.ndarray, " records"],
-        check: Callable[[Held], None],
-        *,
-        once: bool = False,
-        labels: Sequence[Label] = (),
-        labelled: bool = False,
-    ) -> Held:
-        """Count uses of records with independent noise, all of them or none.
+        An heir knows the states alone that are loaded into it. All copies of a ledger have one in a process.
 
         Args:
-            number: Number of the channel.
-            digests: Digests of records, each once.
-            counts: Uses of each that are to be added.
-            check: Called with what is held after this charge. Raises where that is too much.
-            once: Whether all runs show the same noisy copy of a record, so that they use it once together.
-            labels: Labels that are released with them. One that was released before is not counted again.
-            labelled: Whether the nats of labels are asked for.
-
-        Returns:
-            What was held before.
-
-        Raises:
-            GuaranteeError: If the file was taken away or cannot be written.
+            key: Key of a new heir.
         """
-        with self._opened() as connection:
-            # What all runs have counted so far, and whether these uses fit into the plan.
-            records = _words(digests)
-            before = self._held(connection, number, records, labelled=labelled)
-            counts = np.where(before.fresh_uses > 0, 0, np.minimum(counts, 1)) if once else counts
-            check(before.after(counts))
-            # The uses, many in one statement, as each has a price of its own.
-            used = [pair for pair in zip(records, counts.tolist(), strict=True) if pair[1]]
-            for begin in range(0, len(used), _AT_ONCE):
-                chunk = used[begin : begin + _AT_ONCE]
-                values = ",".join([f"(?, {number}, ?)"] * len(chunk))
-                connection.execute(_ADDED.format(values), [*chain(*chunk)])
-            # The labels that are new, and the totals by which a damaged file is recognised.
-            released = [(*_words(keys), nats) for *keys, nats in labels]
-            new = connection.executemany("INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", released).rowcount
-            total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
-            connection.execute(total, (int(counts.sum()), new))
-        return before
-
-    @property
-    def counted(self) -> int:
-        """Number of uses of all records, 0 of a copy in memory that another process has made."""
-        if self.path is None and self._process != process():
-            return 0
-        with self._opened() as connection:
-            return int(connection.execute("SELECT uses FROM total").fetchone()[0])
+        if self.path is not None or self._process == process():
+            return self
+        place = process(), self.number
+        if place not in self._heirs:
+            self._heirs[place] = Ledger(key)
+        return self._heirs[place]
 
     def check_process(self) -> None:
         """Refuse to count in memory in another process than that of the original.
@@ -196,75 +267,318 @@ class Ledger:
         """
         if self.path is None and self._process != process():
             raise GuaranteeError(
-                "this channel comes from another process, and uses are counted in one: make and fit it here "
-                "(n_jobs=1), give it a ledger=PATH, or transform the records once and give the noisy ones to the search"
+                f"process {os.getpid()} was forked from the one that counts these uses, or was given a copy by it, and "
+                "that one would not know of uses here: make the engine or channel in the process that uses it "
+                "(n_jobs=1), or count in a file: give for_data a ledger, or where it is a Channel give it a ledger=PATH"
             )
 
-    def _held(
-        self, connection: sqlite3.Connection, number: int, records: Sequence[int], *, labelled: bool = False
+    @property
+    def counted(self) -> int:
+        """Number of uses of all records, 0 of a copy in memory that another process has made."""
+        if self.path is None and self._process != process():
+            return 0
+        with self._opened() as connection:
+            return int(connection.execute("SELECT uses FROM total").fetchone()[0])
+
+    def about(self) -> str:
+        """Say since when it counts, in how many runs, and how many records."""
+        with self._opened() as connection:
+            runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+            records = connection.execute("SELECT count(DISTINCT record) FROM uses").fetchone()[0]
+        return f"since {self.since}, {runs} run{'s' * (runs != 1)}, {records} record{'s' * (records != 1)}"
+
+    def channels(self) -> list[tuple[Mechanism, int, int]]:
+        """List the channels with the number of records that went through each, and the most uses of one."""
+        with self._opened() as connection:
+            self._read_mechanisms(connection)
+            query = "SELECT channel, count(*), max(count) FROM uses WHERE count > 0 GROUP BY channel"
+            rows = connection.execute(query).fetchall()
+        return [(self._mechanisms[channel], records, most) for channel, records, most in rows]
+
+    def about_labels(self) -> str:
+        """Say how many records have released labels, and whether all of these are counted."""
+        with self._opened() as connection:
+            query = "SELECT count(DISTINCT record) FROM labels WHERE "
+            counted = connection.execute(f"{query} nats > 0 AND nats < 9e999").fetchone()[0]
+            uncounted = connection.execute(f"{query} nats = 9e999").fetchone()[0]
+            beside = connection.execute(f"{query} label = {BESIDE} AND nats = 0").fetchone()[0]
+        return (
+            f"labels are counted of {counted} records, and were released without a count of {uncounted}; other values "
+            f"were released of {beside}"
+        )
+
+    def double(self, width: int, needed: bool) -> bool:
+        """Return whether records of ``width`` values are equal as float64, and not as float32.
+
+        The first that counts records of this width decides, as a record has one name in a ledger.
+
+        Args:
+            width: Values of a record.
+            needed: Whether float32 resolves too little of the calibration records.
+        """
+        with self._opened() as connection:
+            chosen = "SELECT double FROM precisions WHERE width IN (?, 0) ORDER BY width DESC"
+            if (found := connection.execute(chosen, (width,)).fetchone()) is None:
+                connection.execute("INSERT INTO precisions VALUES (?, ?)", (width, int(needed)))
+            return needed if found is None else bool(found[0])
+
+    def near_copies(self, moments: Moments) -> NearCopies:
+        """Return the comparison of records with nearly equal ones, which lasts as long as this ledger."""
+        if moments.dimension not in self._near:
+            self._near[moments.dimension] = NearCopies(moments)
+        return self._near[moments.dimension]
+
+    def number_of(self, mechanism: Mechanism) -> int:
+        """Return the number of a mechanism, under which uses are counted."""
+        with self._opened() as connection:
+            return self._number_of(connection, mechanism)
+
+    def held(self, number: int, records: Int[np.ndarray, " records"] | None = None) -> Held:
+        """Return what the channel of a number sees of some records, by default of all.
+
+        Of records with an owner, the nats of its other records are among the others.
+        """
+        with self._opened() as connection:
+            if records is None:
+                found = connection.execute("SELECT DISTINCT record FROM uses").fetchall()
+                records = np.array(found, np.int64).reshape(-1)
+            different, which = np.unique(records, return_inverse=True)
+            seen = self._held(connection, number, different.tolist(), labelled=True)
+        return Held(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
+
+    def releases(self, number: int, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
+        """Return all uses of records through a channel, those of frozen copies included."""
+        different, which = np.unique(records, return_inverse=True)
+        query = f"SELECT record, max(count, releases) FROM uses WHERE channel = {number} AND record"
+        with self._opened() as connection:
+            found = dict(self._of(connection, query, different.tolist()))
+        return np.array([found.get(record, 0) for record in different.tolist()], np.int64)[which]
+
+    def owners(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
+        """Return the owner of each record, 0 without one."""
+        with self._opened() as connection:
+            query = "SELECT record, min(owner) FROM owners WHERE record"
+            found = dict(self._of(connection, query, np.unique(records).tolist(), "GROUP BY record"))
+        return np.array([found.get(record, 0) for record in records.tolist()], np.int64)
+
+    def charge(
+        self,
+        number: int,
+        records: Int[np.ndarray, " records"],
+        counts: Int[np.ndarray, " records"],
+        check: Callable[[Held], None],
+        *,
+        releases: Int[np.ndarray, " records"] | None = None,
+        once: bool = False,
+        labels: Sequence[Label] = (),
+        owners: Sequence[tuple[int, int]] = (),
     ) -> Held:
-        """Read what is held about some records, with labels if they are asked for."""
-        held = Held.nothing(len(records))
-        places = {record: place for place, record in enumerate(records)}
-        for begin in range(0, len(records), _AT_ONCE):
-            chunk = records[begin : begin + _AT_ONCE]
-            of_chunk = f"WHERE record IN ({','.join('?' * len(chunk))})"
-            query = f"SELECT * FROM uses {of_chunk} ORDER BY record, channel"
-            uses = connection.execute(query, chunk).fetchall()
-            channels = {channel for _, channel, _ in uses}
-            if channels <= {number}:  # what other mechanisms see of it is not asked
-                held.fresh_uses[[places[record] for record, _, _ in uses]] = [count for *_, count in uses]
-                uses = []
-            elif not {number, *channels} <= self._mechanisms.keys():
-                self._read_mechanisms(connection)
-            for record, of_record in groupby(uses, key=itemgetter(0)):
-                schedule = tuple((self._mechanisms[channel], count) for _, channel, count in of_record)
-                place = places[record]
-                seen = seen_by(self._mechanisms[number], schedule)
-                held.fresh_uses[place], held.parallel[place], held.others[place] = seen
-            released = f"SELECT record, sum(nats) FROM labels {of_chunk} GROUP BY record"
-            for record, nats in connection.execute(released, chunk) if labelled else ():
-                held.labels[places[record]] = nats
+        """Count uses of records with independent noise, all of them or none.
+
+        Args:
+            number: Number of the channel.
+            records: Words of records, each once.
+            counts: Uses of each that are to be added.
+            check: Called with what is held after this charge. Raises where that is too much.
+            releases: All uses of each, those of a frozen copy included. Default: ``counts``.
+            once: Whether all runs show the same noisy copy of a record, so that they use it once together.
+            labels: Labels that are released with them. One that was released before is not counted again.
+            owners: Records with their owners. A record of two owners counts for both.
+
+        Returns:
+            What is held after it.
+
+        Raises:
+            GuaranteeError: If the file was taken away or cannot be written.
+        """
+        with self._opened() as connection:
+            if not self._run:
+                connection.execute("INSERT INTO runs VALUES (NULL, ?)", (datetime.now(UTC).isoformat(),))
+            connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", owners)
+            # The uses, many in one statement, as each has a price of its own.
+            keys = records.tolist()
+            added = int(counts.sum()) if not once else self._unused(connection, number, keys)
+            rows = list(
+                zip(keys, counts.tolist(), (counts if releases is None else releases).tolist(), strict=True)
+            )
+            count = "max(count, excluded.count)" if once else "count + excluded.count"
+            after: dict[int, int] = {}
+            for chunk in _chunks(rows):
+                values = ",".join([f"(?, {number}, ?, ?)"] * len(chunk))
+                statement = _CHARGED.format(values=values, count=count)
+                after.update(connection.execute(statement, [*chain(*chunk)]).fetchall())
+            # Whether they fit into the plan. If not, all of this is undone.
+            held = self._held(connection, number, keys, after)
+            check(held)
+            # The labels that are new, and the totals by which a damaged file is recognised.
+            new = 0
+            for some in _chunks(labels):
+                values = ",".join(["(?, ?, ?)"] * len(some))
+                new += connection.execute(
+                    f"INSERT OR IGNORE INTO labels VALUES {values}", [*chain(*some)]
+                ).rowcount
+            connection.execute("UPDATE total SET uses = uses + ?, labels = labels + ?", (added, new))
+        self._run = True
         return held
 
+    def rows(self, records: Int[np.ndarray, " records"]) -> Rows:
+        """Return all rows about some records."""
+        keys = np.unique(records).tolist()
+        with self._opened() as connection:
+            uses = self._of(connection, "SELECT * FROM uses WHERE record", keys)
+            labels = self._of(connection, "SELECT * FROM labels WHERE record", keys)
+            owners = self._of(connection, "SELECT * FROM owners WHERE record", keys)
+            self._read_mechanisms(connection)
+        numbers = sorted({channel for _, channel, _, _ in uses})
+        mechanisms = tuple(self._mechanisms[number] for number in numbers)
+        return Rows(mechanisms, [(row[0], numbers.index(row[1]), *row[2:]) for row in uses], labels, owners)
+
+    def take(self, rows: Rows, instead: Int[np.ndarray, " records"] | None = None) -> None:
+        """Raise the counts of records to those of some rows.
+
+        Args:
+            rows: The rows.
+            instead: Records whose uses of these channels are forgotten, as their noise repeats.
+        """
+        keys = sorted({row[0] for row in rows.uses} | {*(() if instead is None else instead.tolist())})
+        query = "SELECT record, sum(count) FROM uses WHERE record"
+        with self._opened() as connection:
+            before = sum(count for _, count in self._of(connection, query, keys, "GROUP BY record"))
+            numbers = [self._number_of(connection, mechanism) for mechanism in rows.mechanisms]
+            if instead is not None:
+                forgotten = [(int(record), number) for record in instead for number in numbers]
+                connection.executemany("DELETE FROM uses WHERE record = ? AND channel = ?", forgotten)
+            uses = [(record, numbers[place], *counts) for record, place, *counts in rows.uses]
+            connection.executemany(_RAISED, uses)
+            connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", rows.owners)
+            new = connection.executemany(
+                "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", rows.labels
+            ).rowcount
+            added = sum(count for _, count in self._of(connection, query, keys, "GROUP BY record")) - before
+            total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
+            connection.execute(total, (added, max(0, new)))
+
+    # -- inside a transaction --------------------------------------------------------------------------------
+
+    def _held(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        records: Sequence[int],
+        after: dict[int, int] | None = None,
+        *,
+        labelled: bool = False,
+    ) -> Held:
+        """Read what is held about different records, with labels if they are asked for.
+
+        Args:
+            connection: Inside a transaction.
+            number: Number of the channel that sees them.
+            records: The records.
+            after: Uses of this channel, if they are known.
+            labelled: Whether the nats of labels are asked for.
+        """
+        held = Held.nothing(len(records))
+        channels, owned = connection.execute(
+            "SELECT (SELECT count(*) FROM channels), EXISTS (SELECT 1 FROM owners)"
+        ).fetchone()
+        if channels != len(self._mechanisms):
+            self._read_mechanisms(connection)
+        if channels == 1 and not owned and after is not None and not labelled:
+            held.fresh_uses[:] = [after[record] for record in records]
+            return held
+        # Records that have an owner count with its other records.
+        siblings = self._siblings(connection, records) if owned else {}
+        every = list({*records, *chain(*chain(*siblings.values()))})
+        mechanism, seen = self._mechanisms[number], {}
+        query = "SELECT record, channel, count FROM uses WHERE record"
+        rows = self._of(connection, query, every, "ORDER BY record, channel")
+        for record, of_record in groupby(rows, key=itemgetter(0)):
+            schedule = tuple((self._mechanisms[channel], count) for _, channel, count in of_record if count)
+            seen[record] = seen_by(mechanism, schedule)
+        labels: dict[int, float] = {}
+        if labelled:
+            query = "SELECT record, sum(nats) FROM labels WHERE record"
+            labels = dict(self._of(connection, query, every, "GROUP BY record"))
+        nats = {
+            record: mechanism.nats(fresh + more) + others for record, (fresh, more, others) in seen.items()
+        }
+        for place, record in enumerate(records):
+            of_one = seen.get(record, (0, 0.0, 0.0))
+            held.fresh_uses[place], held.parallel[place], held.others[place] = of_one
+            held.labels[place] = labels.get(record, 0.0)
+            if record in siblings:
+                own = nats.get(record, 0.0)
+                totals = [sum(nats.get(one, 0.0) for one in others) for others in siblings[record]]
+                held.others[place] += max(0.0, max(totals) - own)
+                held.labels[place] = max(
+                    sum(labels.get(one, 0.0) for one in others) for others in siblings[record]
+                )
+        return held
+
+    def _siblings(self, connection: sqlite3.Connection, records: Sequence[int]) -> dict[int, list[list[int]]]:
+        """List all records of each owner of some records, by these."""
+        pairs = self._of(connection, "SELECT record, owner FROM owners WHERE record", records)
+        owners = sorted({owner for _, owner in pairs})
+        of_owner: dict[int, list[int]] = defaultdict(list)
+        for record, owner in self._of(connection, "SELECT record, owner FROM owners WHERE owner", owners):
+            of_owner[owner].append(record)
+        siblings: dict[int, list[list[int]]] = defaultdict(list)
+        for record, owner in pairs:
+            siblings[record].append(of_owner[owner])
+        return siblings
+
+    def _unused(self, connection: sqlite3.Connection, number: int, records: Sequence[int]) -> int:
+        """Count the records that a channel has not shown."""
+        query = f"SELECT record FROM uses WHERE channel = {number} AND count > 0 AND record"
+        return len(records) - len(self._of(connection, query, records))
+
+    @staticmethod
+    def _of(
+        connection: sqlite3.Connection, query: str, keys: Sequence[int], more: str = ""
+    ) -> list[tuple[Any, ...]]:
+        """Read what a query finds for some keys."""
+        found: list[tuple[Any, ...]] = []
+        for chunk in _chunks(keys):
+            asked = f"{query} IN ({','.join('?' * len(chunk))}) {more}"
+            found += connection.execute(asked, chunk).fetchall()
+        return found
+
+    def _number_of(self, connection: sqlite3.Connection, mechanism: Mechanism) -> int:
+        """Return the number of a mechanism, a new one if it is not counted yet."""
+        self._read_mechanisms(connection)
+        for number, counted in self._mechanisms.items():
+            if counted.same(mechanism):
+                return number
+        ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
+        values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
+        number = int(
+            connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values).lastrowid or 0
+        )
+        self._mechanisms[number] = mechanism
+        return number
+
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
-        """Read the channels that are counted."""
-        for number, name, ratios, *accepted in connection.execute("SELECT * FROM channels"):
+        """Read the channels that are counted and not known yet."""
+        known = max(self._mechanisms, default=0)
+        for number, name, ratios, *accepted in connection.execute(
+            "SELECT * FROM channels WHERE id > ?", (known,)
+        ):
             self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
 
-    def _make_file(self, path: Path) -> None:
-        """Make the file if it is not there, and refuse what is no ledger of the owner's."""
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            pass
-        except OSError as error:
-            raise GuaranteeError(
-                f"ledger = {path}: {error.strerror}, so give a file in a folder of yours"
-            ) from error
-        if not path.is_file():
-            raise GuaranteeError(f"ledger = {path}: it is no file, so give the path of one")
-        status = path.stat()
-        if (mode := status.st_mode & 0o777) & 0o077:
-            raise GuaranteeError(
-                f"ledger = {path}: its mode is {mode:o}, so others can read it: chmod 600 it first"
-            )
-        if status.st_nlink > 1:
-            raise GuaranteeError(
-                f"ledger = {path}: the file has {status.st_nlink} names, and its journal lies next to one of them: "
-                "remove the other hard links"
-            )
+    # -- the file --------------------------------------------------------------------------------------------
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables of a new file, or read the key of one that is whole."""
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for table in _TABLES:
-                connection.execute(table)
-            key = (self.identity.key, int(self.identity.double))
-            connection.execute("INSERT INTO key VALUES (?, ?)", key)
+        """Make the tables of a new ledger."""
+        for table in _TABLES:
+            connection.execute(table)
+        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (self.number, self.since, self.key))
+
+    def _read_about(self, connection: sqlite3.Connection) -> None:
+        """Read what a file says of itself, and refuse one that is not whole."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version != _FORMAT:
+        if application != _APPLICATION or version not in (_BEFORE, _FORMAT):
             advice = "a database of something else: give another one"
             if application == _APPLICATION:
                 advice = "of another version of leakbound: go on with that, as this one cannot add its uses"
@@ -274,8 +588,39 @@ class Ledger:
                 f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
                 f"{self.path and self.path.name}-journal is missing: bring back both files together"
             )
-        key, double = connection.execute("SELECT key, double FROM key").fetchone()
-        self.identity = Identity(key, bool(double))
+        if version == _BEFORE:
+            (key,) = connection.execute("SELECT key FROM key").fetchone()
+            for statement in _MIGRATED:
+                connection.execute(statement)
+            about = (self.number, f"before {self.since}", key)
+            connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
+            connection.execute("INSERT INTO runs SELECT NULL, ? FROM total WHERE uses > 0", (about[1],))
+        self.number, self.since, self.key = connection.execute("SELECT * FROM about").fetchone()
+
+    def _note_place(self) -> None:
+        """Keep where this ledger lies beside the owner's key, and warn if a copy of it lies elsewhere."""
+        note = owner_file().parent / "ledgers" / self.number.hex()
+        with suppress(OSError, sqlite3.Error):
+            other = Path(note.read_text(encoding="utf-8")) if note.exists() else None
+            if (
+                other is not None
+                and other != self.path
+                and other.exists()
+                and not other.samefile(str(self.path))
+            ):
+                with closing(sqlite3.connect(f"{other.as_uri()}?mode=ro", uri=True)) as connection:
+                    (number,) = connection.execute("SELECT number FROM about").fetchone()
+                if number == self.number:
+                    warnings.warn(
+                        f"ledger = {self.path}: it is a copy of {other}, or that is one of it, and the two count "
+                        "apart: name one file in all runs, and remove the other",
+                        CapacityWarning,
+                        stacklevel=4,
+                    )
+                    return
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            note.touch(0o600)
+            note.write_text(str(self.path), encoding="utf-8")
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -295,6 +640,7 @@ class Ledger:
                 finally:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
+                        self._mechanisms.clear()  # one may have been added
         except sqlite3.Error as error:
             raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
 
@@ -312,7 +658,7 @@ class Ledger:
         # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
         self._connection.execute("PRAGMA journal_mode = PERSIST")
         self._connection.execute("PRAGMA synchronous = OFF")
-        self._process = process()
+        self._process, self._run = process(), False
         self._place = self._place or self._inode()
         return self._connection
 
@@ -329,11 +675,17 @@ class Ledger:
             return 0
 
 
-def _of_name(name: bytes, made_in: bytes) -> Ledger:
-    """Return the uses of this process under a name, or, in another process, ones that refuse to count."""
-    if made_in == process() and name in Ledger._alive:
-        return Ledger._alive[name]
+def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield as many rows as one statement takes."""
+    for begin in range(0, len(rows), _AT_ONCE):
+        yield rows[begin : begin + _AT_ONCE]
+
+
+def _of_name(number: bytes, key: bytes, made_in: bytes) -> Ledger:
+    """Return the ledger of this process under a name, or, in another process, one that refuses to count."""
+    if (here := Ledger._alive.get((process(), number))) is not None:
+        return here
     foreign = object.__new__(Ledger)
-    foreign.path, foreign._process, foreign.name = None, made_in, name
-    foreign.identity = Identity.made(double=False)
+    foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
+    foreign._near = {}
     return foreign

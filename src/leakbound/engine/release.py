@@ -11,14 +11,14 @@ guarantee.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -28,7 +28,6 @@ from leakbound.channels.directions import Directions
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.engine.records import Key, input_of, replaced
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.uses import Batch, Uses
 from leakbound.randomness.seeding import derive_seed
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
@@ -82,6 +81,27 @@ class CentredSampler:
         return noisy.reshape(clean.shape).double() + self._mean
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Joint batch of all ranks, whose uses are counted.
+
+    Attributes:
+        records: (joint,) word of each record, in the order of ranks.
+        digests: Keyed digest of each.
+        own: Part of them that is this rank's.
+        new: Places of records that get a frozen copy, each once.
+        numbers: (joint,) number of each use, from 0, for seeded noise. Always 0 for frozen noise.
+        done: Whether no rank has more batches.
+    """
+
+    records: Int[np.ndarray, " joint"]
+    digests: list[bytes]
+    own: slice
+    new: Int[np.ndarray, " new"]
+    numbers: Int[np.ndarray, " joint"]
+    done: bool
+
+
 class BatchNoise:
     """Add noise to the batches of an engine: fresh at each use, or frozen in one copy of each record.
 
@@ -103,31 +123,30 @@ class BatchNoise:
         self.name = None if seed is None else name_of(seed, channel)
 
     def apply(
-        self, clean: Float[Tensor, "rows 1 1 d"], batch: Batch, uses: Uses
+        self, clean: Float[Tensor, "rows 1 1 d"], batch: Batch, copies: dict[int, Tensor]
     ) -> Float[Tensor, "rows 1 1 d"]:
         """Add noise to the inputs of this rank's part of a batch, and return float32.
 
         Args:
             clean: Inputs, float64.
             batch: Batch of all ranks, whose uses are counted.
-            uses: Digests of the records, and their frozen copies.
+            copies: Frozen copies by record, to which new ones are added.
         """
-        rows = batch.rows[batch.own].tolist()
+        records = batch.records[batch.own]
         if self._seed is not None and self.name is not None:
-            words = np.frombuffer(b"".join(uses.digests[row][:8] for row in rows), np.uint64)
-            seeded = RecordNoise(self._seed, self.name, words, batch.numbers[batch.own])
+            seeded = RecordNoise(self._seed, self.name, records.view(np.uint64), batch.numbers[batch.own])
             return self._sampler.apply(clean, seeded).float()
         source: NoiseSource = SecureNoise()
         if self._noise == "fresh":
             return self._sampler.apply(clean, source).float()
         # Each rank draws the copies that its part of the batch needs, and all ranks keep all of them.
-        begin, new = batch.own.start, batch.charged
+        begin, new = batch.own.start, batch.new
         mine = new[(new >= begin) & (new < batch.own.stop)]
-        copies, _ = together(
+        drawn, _ = together(
             lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float()
         )
-        uses.copies.update(zip(batch.rows[new].tolist(), torch.cat(copies), strict=True))
-        return uses.frozen(rows) if len(clean) else clean.float()
+        copies.update(zip(batch.records[new].tolist(), torch.cat(drawn), strict=True))
+        return torch.stack([copies[record] for record in records.tolist()]) if len(clean) else clean.float()
 
 
 class RecordNoise:

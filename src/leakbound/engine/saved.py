@@ -253,22 +253,17 @@ def target_facts(target: Target) -> dict[str, Any]:
 
 
 def ledger_of(
-    path: Path, counted_in: str | None, ledger: str | Path | None, identity: Identity
-) -> Ledger | None:
+    path: Path, counted_in: str | None, ledger: Ledger | str | Path | None, identity: Identity
+) -> Ledger:
     """Open the ledger of a loaded engine, and refuse any but the one that it counted in."""
-    if counted_in is None:
-        return None if ledger is None else Ledger(identity, ledger)
-    if ledger is None:
+    if counted_in is not None and ledger is None:
         raise GuaranteeError(
             f"{path}: the engine counts in a ledger on disk: give load the same one, ledger=PATH"
         )
-    place = Path(ledger).expanduser()
-    if not place.exists():
+    counted = Ledger.at(ledger, identity.key)
+    if counted_in is not None and Identity(counted.key, identity.double).name != counted_in:
         raise GuaranteeError(
-            f"ledger = {place}: it is not there, and a new one would forget the uses that {path} was saved with: give "
-            "the one that the engine counted in"
+            f"ledger = {counted.path}: it is not the one that {path} was saved with, and would forget the uses that "
+            "that one counts: give that one"
         )
-    file = Ledger(identity, place)
-    if file.identity.name != counted_in:
-        raise GuaranteeError(f"ledger = {place}: it is not the one that {path} was saved with: give that one")
-    return file
+    return counted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from torch import Tensor
 
 from leakbound.accounting.leakage import Held
 from leakbound.channels.shapes import shape_named
-from leakbound.engine.calibrations import NearCopies, OwnMoments, unlike_units, warn_of_records
-from leakbound.engine.identity import Identity, refuse_shared
+from leakbound.engine.calibrations import OwnMoments, unlike_units, warn_of_records
+from leakbound.engine.identity import Identity, refuse_shared, words
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.records import Layout
 from leakbound.engine.refusals import BudgetError, GuaranteeError
@@ -145,9 +144,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 stacklevel=2,
             )
         self._count(target, torch.from_numpy(records))
-        self._near = NearCopies(self.calibration_.moments)
+        self._near = self._counted().near_copies(self.calibration_.moments)
         if self.auxiliary is not None:
-            self._near.add_public(records, self._ledger.identity.contents(torch.from_numpy(records)))
+            self._near.add_public(records, self._identity.contents(torch.from_numpy(records)))
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
@@ -174,9 +173,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._near.show(records, contents)
         source: NoiseSource = SecureNoise()
         if self._seed is not None:
-            words = np.frombuffer(b"".join(content[:16] for content in contents), np.uint64).reshape(-1, 2)
+            halves = np.frombuffer(b"".join(content[:16] for content in contents), np.uint64).reshape(-1, 2)
             copy = name_of(self._seed, self.calibration_.channel)
-            source = RecordNoise(self._seed, copy, words[:, 0], words[:, 1])
+            source = RecordNoise(self._seed, copy, halves[:, 0], halves[:, 1])
         moments = self.calibration_.moments
         sampler = CentredSampler(self.calibration_.channel, moments.mean, on_grid=self._seed is None)
         return sampler.apply(torch.from_numpy(records), source).numpy()
@@ -213,22 +212,22 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def _counted(self) -> Ledger:
         """Return the uses of all channels that this one was cloned from or to, or those of the ledger."""
         if not hasattr(self, "_ledger"):
-            self._ledger = Ledger(Identity.made(double=False))
+            self._ledger = Ledger()
         return self._ledger
 
     def _count(self, target: Target, records: Tensor) -> None:
         """Count by nats of this channel from now on."""
-        identity = Identity.new(records)
         if self.ledger is not None:
-            file = Ledger(identity, self.ledger)
-            if self._counted().path != file.path and self._counted().counted:
-                raise GuaranteeError(
-                    f"ledger = {self.ledger}: this channel or its clones have released rows that this file "
-                    "does not count: make a new channel with the ledger, and add what leakage() states here"
-                )
-            self._ledger = file
-        elif identity.double and not self._counted().counted:
-            self._counted().identity = Identity(self._counted().identity.key, True)
+            before, after = self._counted(), Ledger.at(self.ledger, b"")
+            if before is not after and (before.path, before.number) != (after.path, after.number):
+                if before.counted:
+                    raise GuaranteeError(
+                        f"ledger = {self.ledger}: this channel or its clones have released rows that this file "
+                        "does not count: make a new channel with the ledger, and add what leakage() states here"
+                    )
+                self._ledger = after
+        ledger, needed = self._counted(), Identity.new(records).double
+        self._identity = Identity(ledger.key, ledger.double(records.shape[1], needed))
         made = self.calibration_
         draws = None if self._seed is None else name_of(self._seed, made.channel)
         self._plan = target.plan(
@@ -244,24 +243,24 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
         ledger, plan = self._counted(), self._plan
-        ledger.check_process()
-        contents = ledger.identity.contents(records)
-        rows = ledger.identity.of(contents)
-        counts = Counter(rows)
-        digests = list(counts)
+        contents = self._identity.contents(records)
+        rows = words(self._identity.of(contents))
+        different, counts = np.unique(rows, return_counts=True)
+        uses = np.ones_like(counts) if plan.once else counts
 
         def check(held: Held) -> None:
             if len(over := plan.exceeded(held)):
-                place = over[0]
+                at = int(np.isin(rows, different[over]).argmax())
+                place = int(np.flatnonzero(different == rows[at])[0])
                 seen = held.fresh_uses[place] + held.parallel[place]
                 nats = held.nats(plan.mechanism)[place]
                 limit = plan.mechanism.nats(plan.most or 1)
                 raise BudgetError(
-                    f"row {rows.index(digests[place])} would be used {seen:g} times, over all fits and clones of this "
-                    f"channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use "
-                    "under a smaller plan or through another channel counts for more): plan for more (uses=), or "
-                    "transform the records once and go on with the noisy ones"
+                    f"row {at} would be used {seen:g} times, over all fits and "
+                    f"clones of this channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for "
+                    f"{limit:.4g} nats (a use under a smaller plan or through another channel counts for more): plan "
+                    "for more (uses=), or transform the records once and go on with the noisy ones"
                 )
 
-        ledger.charge(self._number, digests, np.array(list(counts.values())), check, once=plan.once)
+        ledger.charge(self._number, different, uses, check, releases=counts, once=plan.once)
         return contents

@@ -76,7 +76,7 @@ def protect(
             metavar="FILE",
             parser=record_options.path_of,
             help="File in which all copies and trainings that name it count what they reveal of these records. "
-            "It is made if it is not there.",
+            "Make it once, by `leakbound ledger new FILE`.",
         ),
     ] = None,
     label: record_options.LabelOption = "label",

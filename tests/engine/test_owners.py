@@ -1,0 +1,166 @@
+"""An owner's records count together, whatever they have in common: nats against determinants of NumPy's own."""
+
+import numpy as np
+import pytest
+import torch
+from gaussians import MIXING, by_record, engine_of, gaussian, made
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from leakbound import BudgetError, Capacity, GuaranteeError, Leakage, Ledger, RandomizedResponse, Reconstruction
+
+WIDTH, OWNERS, EACH = 4, 12, 5
+COVARIANCE = MIXING.T @ MIXING
+
+
+def correlated(share: float, seed: int = 3) -> np.ndarray:
+    """Records (owners, each, 4) of which every two of an owner correlate."""
+    draws = np.random.default_rng(seed)
+    common = draws.normal(size=(OWNERS, 1, WIDTH))
+    own = draws.normal(size=(OWNERS, EACH, WIDTH))
+    return ((np.sqrt(share) * common + np.sqrt(1 - share) * own) @ MIXING + 1.0).astype(np.float32)
+
+
+def truth(share: float, variance: float, uses: int) -> float:
+    """Nats of all records of an owner about all noisy copies, from the joint covariance."""
+    mixed = share * np.ones((EACH, EACH)) + (1 - share) * np.eye(EACH)
+    joint = np.kron(mixed, COVARIANCE)
+    return 0.5 * np.linalg.slogdet(np.eye(len(joint)) + uses * joint / variance)[1]
+
+
+def flat(records):
+    """A dataset of all records, and whom each is about."""
+    owners = np.repeat([f"patient {owner}" for owner in range(len(records))], records.shape[1])
+    return TensorDataset(torch.from_numpy(records.reshape(-1, WIDTH))), owners
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6, 0.95])
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+def test_what_an_owner_s_records_reveal_together_is_told_whatever_they_have_in_common(share, noise):
+    engine = engine_of(Capacity(1.0), public=gaussian(4000), noise=noise)
+    data, owners = flat(correlated(share))
+    released = engine.protect(data, owner=owners)
+    for _ in range(2):
+        released.__getitems__(list(range(len(data))))
+    uses = 2 if noise == "fresh" else 1
+    account = engine.leakage()
+    true = truth(share, engine.calibration.channel.variances[0], uses)
+    assert account.record == pytest.approx(EACH * engine.nats(uses))
+    assert account.record >= 0.97 * true  # the covariance of 4,000 public records
+    if share == 0.0:
+        assert account.record == pytest.approx(true, rel=0.03)  # and no smaller bound holds
+    assert account.dataset == pytest.approx(OWNERS * account.record)
+    assert account.average == pytest.approx(account.record)
+    assert (account.owned, account.uses) == (True, 2 * EACH)
+    assert "all records of an owner together" in str(account)
+
+
+def test_without_owners_the_line_that_states_a_bound_says_what_is_assumed():
+    engine = engine_of(Leakage(3.0, uses=2), classes=3)
+    released = engine.protect(flat(correlated(0.9))[0])
+    released.__getitems__([0, 1])
+    assert not engine.leakage().owned
+    lines = [line for line in (str(engine) + "\n" + str(engine.leakage())).splitlines() if "nats" in line]
+    told = [line for line in lines if ("reveal" in line and "at most" in line) or "smallest valid bound" in line]
+    assert len(told) == 3
+    assert all("records are taken as independent of each other, and views of one" in line for line in told)
+
+
+def test_a_plan_is_one_for_all_records_of_an_owner():
+    data, owners = flat(correlated(0.5))
+    engine = engine_of(Leakage(3.0, uses=4))
+    released = engine.protect(data, owner=owners)
+    left, taken = engine.nats(4), 0
+    while (taken + 1) * engine.nats(1) <= left:
+        _ = released[taken]
+        taken += 1
+    assert 1 <= taken < EACH
+    with pytest.raises(BudgetError, match="all records of the owner of record .* nats together"):
+        _ = released[taken]
+    with pytest.raises(BudgetError):  # several of them in one batch
+        released.__getitems__(list(range(EACH, 2 * EACH)))
+    assert engine.uses["train"].sum() == taken
+    strict = engine_of(Reconstruction(0.1, uses=4)).protect(data, owner=owners)
+    _ = strict[0]
+    with pytest.raises(BudgetError, match="or other records of its owner were released"):
+        _ = strict[1]
+
+
+@pytest.mark.parametrize("view", ["another column order", "another scale", "windows", "another precision"])
+def test_views_of_one_record_in_one_ledger_add_up(view, tmp_path):
+    rows = gaussian(8, 5).astype(np.float64)
+    views = {
+        "another column order": rows[:, ::-1].copy(),
+        "another scale": rows * 1.001,
+        "windows": np.roll(rows, 1, axis=1),
+        "another precision": rows.astype(np.float16).astype(np.float64),
+    }
+    path, owners = made(tmp_path / "uses.db"), list(range(8))
+    for place, one in enumerate((rows, views[view])):
+        engine = engine_of(Capacity(1.0), ledger=path)
+        engine.protect(list(torch.from_numpy(one)), owner=owners).__getitems__(list(range(8)))
+        assert engine.leakage().record == pytest.approx((1 + place) * engine.nats(1))
+
+
+def test_uses_before_an_owner_was_named_and_after_count_for_it(tmp_path):
+    path = made(tmp_path / "uses.db")
+    data, owners = flat(correlated(0.5))
+    engine_of(Capacity(1.0), ledger=path).protect(data).__getitems__([0, 1])
+    named = engine_of(Capacity(1.0), ledger=path)
+    named.protect(data, owner=owners).__getitems__([0, 1, 2])
+    assert named.leakage().record == pytest.approx(2 * named.nats(2) + named.nats(1))
+    later = engine_of(Capacity(1.0), ledger=path)
+    later.protect(data).__getitems__([3 * EACH, 2])
+    assert later.leakage().record == pytest.approx(2 * later.nats(2) + later.nats(2))
+
+
+def test_a_record_of_two_owners_counts_for_both():
+    row, other, third = torch.from_numpy(gaussian(3, 1))
+    engine = engine_of(Capacity(1.0))
+    engine.protect([row, row, other, third], owner=["a", "b", "a", "b"]).__getitems__([0, 2, 3])
+    assert engine.leakage().record == pytest.approx(2 * engine.nats(1))
+    engine.protect([row, other], owner=["b", "a"], name="more").__getitems__([0])
+    assert engine.leakage().record == pytest.approx(engine.nats(2) + engine.nats(1))
+
+
+def test_states_take_owners_along_and_numbers_are_their_digits():
+    data, _ = flat(correlated(0.5))
+    engine, again = engine_of(Capacity(1.0)), engine_of(Capacity(1.0))
+    numbers = np.repeat(np.arange(OWNERS), EACH)
+    engine.protect(data, owner=numbers).__getitems__([0, 1])
+    again.load_state_dict(engine.state_dict())
+    again.protect(data).__getitems__([EACH])
+    assert again.leakage().record == pytest.approx(2 * again.nats(1))
+    again.protect(Subset(data, [2]), owner=[0.0]).__getitems__([0])  # a column with missing values is one of floats
+    assert again.leakage().record == pytest.approx(3 * again.nats(1))
+
+
+def test_labels_of_an_owner_s_records_add_up():
+    response = RandomizedResponse(3, keep=0.6)
+    engine = engine_of(Capacity(1.0), labels=response)
+    rows = torch.from_numpy(gaussian(6, 2))
+    loader = DataLoader([(row, place % 3) for place, row in enumerate(rows)], batch_size=4)
+    by_record(engine.protect(loader, owner=["a"] * 4 + ["b"] * 2))
+    assert engine.leakage().labels == pytest.approx(4 * response.capacity)
+
+
+@pytest.mark.parametrize(
+    ("owner", "told"),
+    [
+        (["a"] * 3, "owner of 3 entries: give one for each of the 20 records"),
+        ("a" * 20, "give one for each of the 20 records"),
+        ([None, *"b" * 19], "that of record 0 is None"),
+        ([*"b" * 19, float("nan")], "that of record 19 is 'nan'"),
+    ],
+)
+def test_owners_that_are_missing_are_refused(owner, told):
+    with pytest.raises(GuaranteeError, match=told):
+        engine_of().protect(list(torch.from_numpy(gaussian(20, 1))), owner=owner)
+
+
+def test_ranks_and_memory_share_one_ledger_that_is_given():
+    ledger = Ledger()
+    rows = list(torch.from_numpy(gaussian(5, 1)))
+    for uses in (1, 2):
+        engine = engine_of(Capacity(1.0), ledger=ledger)
+        engine.protect(rows).__getitems__([0])
+        assert engine.leakage().record == pytest.approx(engine.nats(uses))
