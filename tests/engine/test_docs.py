@@ -43,6 +43,7 @@ def test_blocks_run_as_written(place, capsys, monkeypatch, tmp_path):
     rows = gaussian(60, 3)
     names = {
         **{"public": gaussian(400), "loader": batches(private()), "epochs": 2, "moments": moments},
+        "patients": np.arange(20) % 7,
         "train_step": lambda images, labels: torch.isfinite(images).all(),
         **{"channel": Natural.calibrate(Natural.decompose(moments), 2.0), "counts": np.arange(500) % 3},
         "other": White.calibrate(White.decompose(moments), 1.0),

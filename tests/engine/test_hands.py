@@ -13,7 +13,15 @@ import torch
 from gaussians import batches, by_record, engine_of, forked, gaussian, private
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, TensorDataset
 
-from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant
+from leakbound import (
+    BudgetError,
+    Capacity,
+    ChannelEngine,
+    GuaranteeError,
+    Leakage,
+    LeakageAccountant,
+    RandomizedResponse,
+)
 from leakbound.channels import Natural, population_moments
 
 PUBLIC = gaussian(400)
@@ -442,6 +450,21 @@ def test_whole_floats_are_labels_where_classes_are_named():
     for wrong in (0.5, float("nan"), float("inf"), 2.0):
         with pytest.raises(GuaranteeError, match="place 1 of a record is"):
             engine.protect([(ROWS[0], wrong)], name=str(wrong))
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, list, lambda bits: torch.tensor(bits).float()])
+def test_a_vector_of_binary_labels_is_counted_where_classes_are_named(kind):
+    bits = [[int(bit) for bit in f"{place:05b}"] for place in range(20)]
+    data = [(row, kind(bits[place])) for place, row in enumerate(ROWS)]
+    with pytest.raises(GuaranteeError, match="would be released without noise"):
+        engine_of().protect(data)
+    engine = engine_of(classes=2)
+    released = engine.protect(data).__getitems__(list(range(20)))
+    assert [[int(bit) for bit in labels] for _, labels in released] == bits
+    assert engine.leakage().labels == pytest.approx(5 * np.log(2))
+    answered = engine_of(labels=RandomizedResponse(2, keep=0.6)).protect(data).__getitems__(list(range(20)))
+    assert all(type(labels) is type(data[0][1]) for _, labels in answered)
+    assert {len({int(labels[place]) for _, labels in answered}) for place in range(5)} == {2}
 
 
 def test_a_record_that_is_none_is_named_and_what_drops_it_later_is_no_remedy():

@@ -2,17 +2,20 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from gaussians import batches, by_record, engine_of, private
+from gaussians import RANGE, batches, by_record, engine_of, gaussian, private
 
-from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Reconstruction
+from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Ledger, Reconstruction
 from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.engine.refusals import CapacityWarning
 from leakbound.engine.targets import Plan
 
 DATA = private()
@@ -123,6 +126,96 @@ def test_the_file_is_the_owner_s_and_holds_no_record_in_clear(path):
     path.chmod(0o644)
     with pytest.raises(GuaranteeError, match="chmod 600"):
         engine_in(path)
+
+
+def test_a_ledger_is_made_by_an_act_and_says_what_it_counts(path):
+    """One that a run had made in a folder of its own once said that it counts all uses."""
+    with pytest.raises(GuaranteeError, match=f"make it once, before the first release: leakbound ledger new {path}"):
+        ChannelEngine.for_data(gaussian(400), Leakage(3.0, uses=3), value_range=RANGE, ledger=path)
+    assert not path.exists()
+    Ledger.create(path)
+    with pytest.raises(GuaranteeError, match="it is there already"):
+        Ledger.create(path)
+    today = datetime.now(UTC).date().isoformat()
+    assert f"since {today}, 0 runs, 0 records" in str(engine_in(path))
+    for runs in (1, 2):
+        engine = engine_in(path)
+        by_record(engine.protect(batches(DATA)))
+        assert f"{path} counts uses of these records since {today}, {runs} run{'s' * (runs - 1)}, 20 records" in str(
+            engine
+        )
+
+
+def test_labels_that_were_released_uncounted_leave_no_later_run_a_bound_on_labels(path):
+    clear, counted = engine_in(path), engine_in(path, classes=20)
+    by_record(counted.protect(batches(DATA)))
+    assert counted.leakage().labels == pytest.approx(np.log(20))
+    _ = clear.protect(DATA)[3]
+    for engine in (counted, clear, engine_in(path, classes=20)):
+        by_record(engine.protect(batches(DATA), name="again")) if engine is not counted else None
+        account = engine.leakage()
+        assert account.labels is None
+        assert account.record == account.joint
+        assert "plus labels, not counted" in str(account)
+
+
+def test_a_copy_that_is_used_next_to_its_original_is_noticed(path):
+    engine_in(path)
+    copied = path.parent / "job 2" / "uses.db"
+    copied.parent.mkdir()
+    shutil.copy2(path, copied)
+    with pytest.warns(CapacityWarning, match=f"{copied}: it is a copy of {path}, .* the two count apart"):
+        engine_in(copied)
+    engine_in(path)  # a warning would be an error
+    path.unlink()
+    engine_in(copied)  # it was moved
+
+
+OLD = (  # tables of the version before
+    "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
+    "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL, "
+    "planned INTEGER NOT NULL DEFAULT 1, accepted REAL) STRICT",
+    "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL "
+    "CHECK (count > 0), PRIMARY KEY (record, channel)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
+    "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
+    "PRAGMA application_id = 1818583403",
+    "PRAGMA user_version = 2",
+)
+
+
+def test_a_ledger_of_the_version_before_goes_on_with_its_counts(path, tmp_path):
+    new = tmp_path / "new.db"
+    engine = engine_in(new, classes=20)
+    by_record(engine.protect(batches(DATA)))
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in OLD:
+            connection.execute(statement)
+        connection.execute("ATTACH ? AS new", (str(new),))
+        connection.execute("INSERT INTO key SELECT key, 0 FROM new.about")
+        connection.execute("INSERT INTO uses SELECT record, channel, count FROM new.uses")
+        for table in ("channels", "labels", "total"):
+            connection.execute(f"INSERT INTO {table} SELECT * FROM new.{table}")
+    path.chmod(0o600)
+    again = engine_in(path, classes=20)
+    assert "since before" in str(again)
+    by_record(again.protect(batches(DATA)))
+    assert again.leakage().uses == 2
+    assert again.leakage().labels == pytest.approx(np.log(20))
+    assert sorted(looks(path)) == [2] * 20
+    again.load_state_dict(engine.state_dict())  # its key is the same
+
+
+def test_a_ledger_of_images_counts_a_table_that_needs_float64(path):
+    _ = engine_in(path).protect(DATA)[0]
+    times = 1.7e9 + 20.0 * np.random.default_rng(0).normal(size=(300, 6))
+    engine = ChannelEngine.for_data(times[:200], Leakage(1.0, uses=1), ledger=path)
+    engine.protect(list(times[200:])).__getitems__(list(range(100)))
+    assert engine.uses["train"].tolist() == [1] * 100
+    again = engine_in(path)
+    _ = again.protect(DATA)[0]
+    assert again.leakage().uses == 2
 
 
 def foreign(path):

@@ -74,7 +74,7 @@ def test_a_plan_is_one_for_all_records_of_an_owner():
         _ = released[taken]
         taken += 1
     assert 1 <= taken < EACH
-    with pytest.raises(BudgetError, match="all records of the owner of record .* nats together"):
+    with pytest.raises(BudgetError, match=r"all records of the owner of record .* nats together"):
         _ = released[taken]
     with pytest.raises(BudgetError):  # several of them in one batch
         released.__getitems__(list(range(EACH, 2 * EACH)))

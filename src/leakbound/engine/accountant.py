@@ -318,9 +318,9 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     uses = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
     one_use, together = engine.nats(1), engine.nats(uses)
-    told = engine.leakage()
-    scope = f"{_AVERAGE}{', plus labels, not counted' if told.labels is None else ''}"
-    scope += f"; {OWNED if told.owned else INDEPENDENT}"
+    account = engine.leakage()
+    scope = f"{_AVERAGE}{', plus labels, not counted' if account.labels is None else ''}"
+    scope += f"; {OWNED if account.owned else INDEPENDENT}"
     secure = "secure" if engine.secure else "seeded"
     yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {secure}"
     layout = engine.layout
@@ -336,7 +336,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield (
             f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {scope}"
         )
-    if (revealed := told.joint) > together * (1.0 + _ROUNDING):
+    if (revealed := account.joint) > together * (1.0 + _ROUNDING):
         yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
@@ -394,7 +394,7 @@ def _assumptions(engine: Any) -> Iterator[str]:
     else:
         yield (
             f"{engine.ledger} counts uses of these records {engine.counts()}, and none before: nobody brings back an "
-            "older one, or uses a copy beside it, which counts apart"
+            "older one, or uses a copy next to it, which counts apart"
         )
     yield _label_assumption(engine.labels)
     if uncounted := sorted(engine.labels.uncounted, key=str):

@@ -43,7 +43,7 @@ class CountedRecords:
         self.shown = np.zeros(size, dtype=bool)
 
     @property
-    def known(self) -> Bool[np.ndarray, " records"]:
+    def registered(self) -> Bool[np.ndarray, " records"]:
         """Whether the digest of each record is known."""
         return np.asarray(self.digests.any(axis=1))
 
@@ -200,8 +200,8 @@ def written(
     """Write a collection's state, which :meth:`SavedCollection.of` reads."""
     places = {record: place for place, record in enumerate(digests[:, 0].tolist())}
 
-    def parts(found: Sequence[int]) -> Tensor:
-        padded = np.stack([np.array(found, "<i8"), np.zeros(len(found), "<i8")], axis=1)
+    def parts(words: Sequence[int]) -> Tensor:
+        padded = np.stack([np.array(words, "<i8"), np.zeros(len(words), "<i8")], axis=1)
         return torch.from_numpy(padded.view(np.uint8).reshape(-1, WORD))
 
     state = {

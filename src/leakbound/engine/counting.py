@@ -31,7 +31,7 @@ _APART = "where ranks hold different records, name them apart, protect(..., name
 
 @dataclass(frozen=True)
 class _Joint:
-    """What the batches of all ranks ask of the ledger.
+    """What the batches of all ranks need of the ledger.
 
     Attributes:
         records: Words of the records, each once.
@@ -116,7 +116,7 @@ class Counter:
         contents: Callable[[], tuple[list[bytes], list[list[int]]]],
         *,
         owners: Sequence[Any] | None = None,
-        beside: bool = False,
+        extra: bool = False,
         done: bool = False,
     ) -> Batch:
         """Count one use of each record of all ranks' batches, or refuse them on all ranks.
@@ -127,7 +127,7 @@ class Counter:
             records: Index inside it.
             contents: Returns the records' digests without key and their labels, or refuses them.
             owners: Owner of each record. None if they are not known.
-            beside: Whether other values of the records are released, uncounted.
+            extra: Whether other values of the records are released, uncounted.
             done: Whether this rank has no more batches.
         """
 
@@ -139,7 +139,7 @@ class Counter:
                 contents=held,
                 labels=labels,
                 owners=owners,
-                beside=beside,
+                extra=extra,
                 done=done,
                 sizes={collection.name: len(collection.digests) for collection in collections},
                 standing=self._standing() if in_ranks() else None,
@@ -149,16 +149,16 @@ class Counter:
         offers, rank = together(offer)
         if len(offers) > 1:
             self._agree([offer.standing for offer in offers])
-        asked: _Joint
+        joint: _Joint
         batch: Batch
 
         def verdict() -> tuple[Held, Rows | None] | None:
-            nonlocal asked, batch
-            asked, batch = self._joint(offers, rank)
+            nonlocal joint, batch
+            joint, batch = self._joint(offers, rank)
             if rank:
                 return None
-            held = self._charge(offers, asked)
-            return held, self.ledger.rows(asked.records) if len(offers) > 1 else None
+            held = self._charge(offers, joint)
+            return held, self.ledger.rows(joint.records) if len(offers) > 1 else None
 
         # The verdict is that of the first rank, whose ledger counts. The others write down what it says.
         (granted, *_), _ = together(verdict)
@@ -168,9 +168,9 @@ class Counter:
         if (
             self.plan.seeded and not self.plan.frozen
         ):  # numbers of the uses, by which a seed draws their noise
-            before = held.fresh_uses - asked.counts
-            batch.numbers[:] = before[asked.which] + order_of_use(asked.which, asked.releases)
-        more = [offer.beside for offer in offers for _ in offer.contents]
+            before = held.fresh_uses - joint.counts
+            batch.numbers[:] = before[joint.which] + order_of_use(joint.which, joint.releases)
+        more = [offer.extra for offer in offers for _ in offer.contents]
         listed = [labels for offer in offers for labels in offer.labels]
         self._released.update(zip(batch.digests, zip(listed, more, strict=True), strict=True))
         return batch
@@ -184,11 +184,11 @@ class Counter:
         apart = f"; {_APART}" if len(offers) > 1 else ""
         for other, offer in enumerate(offers):
             for name, size in offer.sizes.items():
-                own = self.collections.setdefault(name, CountedRecords(name, size))
-                if size != len(own.digests):
+                collection = self.collections.setdefault(name, CountedRecords(name, size))
+                if size != len(collection.digests):
                     raise GuaranteeError(
                         f"rank {other} has {size} records under the name {name!r}, this one has "
-                        f"{len(own.digests)}: {_APART}"
+                        f"{len(collection.digests)}: {_APART}"
                     )
         for name in dict.fromkeys(names.tolist()):
             self.collections[name].check_same(places[names == name], by_words[names == name], apart)
@@ -203,10 +203,10 @@ class Counter:
                 first = np.sort(np.unique(joint, return_index=True)[1])
                 new = first[counts[which[first]] > 0]
         listed = [labels for offer in offers for labels in offer.labels]
-        beside = [offer.beside for offer in offers for _ in offer.contents]
+        extra = [offer.extra for offer in offers for _ in offer.contents]
         last = map(self._released.get, digests)
-        fresh = [at for at, known in enumerate(last) if known != (listed[at], beside[at])]
-        chosen = ([digests[at] for at in fresh], [listed[at] for at in fresh], [beside[at] for at in fresh])
+        fresh = [at for at, before in enumerate(last) if before != (listed[at], extra[at])]
+        chosen = ([digests[at] for at in fresh], [listed[at] for at in fresh], [extra[at] for at in fresh])
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(offers[rank].contents))
         done = all(offer.done for offer in offers)
@@ -230,30 +230,30 @@ class Counter:
             begin = end
         return sorted(owned)
 
-    def _charge(self, offers: list[SimpleNamespace], asked: _Joint) -> Held:
+    def _charge(self, offers: list[SimpleNamespace], joint: _Joint) -> Held:
         """Charge what is asked to the ledger, or refuse it."""
 
         def check(held: Held) -> None:
             over = self.plan.exceeded(held)
-            over = over[asked.counts[over] > 0]
+            over = over[joint.counts[over] > 0]
             if not len(over):
                 return
-            at = int(np.isin(asked.which, over).argmax())
-            kind = int(asked.which[at])
+            at = int(np.isin(joint.which, over).argmax())
+            kind = int(joint.which[at])
             name = str(np.concatenate([offer.names for offer in offers])[at])
             index = int(np.concatenate([offer.records for offer in offers])[at])
-            owned = int(asked.records[kind]) in dict(asked.owners)
-            raise BudgetError(self._spent(name, index, int(asked.records[kind]), held, kind, owned))
+            owned = int(joint.records[kind]) in dict(joint.owners)
+            raise BudgetError(self._spent(name, index, int(joint.records[kind]), held, kind, owned))
 
         return self.ledger.charge(
             self._number,
-            asked.records,
-            asked.counts,
+            joint.records,
+            joint.counts,
             check,
-            releases=asked.releases,
+            releases=joint.releases,
             once=self.plan.once,
-            labels=asked.labels,
-            owners=asked.owners,
+            labels=joint.labels,
+            owners=joint.owners,
         )
 
     def _standing(self) -> tuple[Any, ...]:
@@ -287,11 +287,15 @@ class Counter:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
-        known = [records.digests[records.known, 0] for records in self.collections.values()]
-        records = np.unique(np.concatenate([np.zeros(0, np.int64), *known]))
+        records = self._records()
         held = self.ledger.held(self._number, records[self.ledger.releases(self._number, records) > 0])
         more = range(1, 1 + self.plan.most)
         return bisect_left(more, True, key=lambda count: len(self.plan.exceeded(held.after(count))) > 0)
+
+    def _records(self) -> Int[np.ndarray, " records"]:
+        """List the words of all records that are known, each once."""
+        words = [records.digests[records.registered, 0] for records in self.collections.values()]
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *words]))
 
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Return the releases of each record, by the name of its collection."""
@@ -299,7 +303,7 @@ class Counter:
 
     def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
         """Return all uses of a collection's records."""
-        return np.where(records.known, self.ledger.releases(self._number, records.digests[:, 0]), 0)
+        return np.where(records.registered, self.ledger.releases(self._number, records.digests[:, 0]), 0)
 
     def state(self) -> dict[str, Any]:
         """Collect digests, counts and copies of all collections, also of those not protected yet."""
@@ -311,8 +315,8 @@ class Counter:
 
     def _state_of(self, records: CountedRecords) -> dict[str, Tensor]:
         """Write the rows of a collection's records that were used."""
-        known = records.digests[records.known]
-        digests = known[np.unique(known[:, 0], return_index=True)[1]]
+        digests = records.digests[records.registered]
+        digests = digests[np.unique(digests[:, 0], return_index=True)[1]]
         releases = self.ledger.releases(self._number, digests[:, 0])
         digests, releases = digests[releases > 0], releases[releases > 0]
         rows = self.ledger.rows(digests[:, 0])
@@ -324,7 +328,7 @@ class Counter:
         Args:
             key: Of the state.
             saved: Its collections.
-            adds: Whether this is a client's state beside those of others.
+            adds: Whether this is a client's state next to those of others.
 
         Raises:
             GuaranteeError: If it counts under another key, or is of other records.
@@ -345,8 +349,7 @@ class Counter:
                 placed[name] = np.zeros_like(records.digests)
         repeats = None
         if self.plan.seeded and not filed and not adds:
-            known = [records.digests[records.known, 0] for records in self.collections.values()]
-            repeats = np.unique(np.concatenate([np.zeros(0, np.int64), *known]))
+            repeats = self._records()
         # All is checked: the state's rows are taken over, and collections without records wait for them.
         states = list(saved.values())
         rows = Rows(
@@ -405,7 +408,7 @@ class Counter:
         records = CountedRecords(name, len(base))
         records.base = base, key
         self.collections[name] = records
-        if before is not None and before.known.any():
+        if before is not None and before.registered.any():
             used = before.digests[self._releases(before) > 0]
             try:
                 self._place(records, records.placed(used, self.identity), used)
@@ -422,10 +425,10 @@ class Counter:
         """
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
         digests = np.concatenate([records.digests for records in collections])
-        known, records = digests.any(axis=1), digests[:, 0]
+        present, records = digests.any(axis=1), digests[:, 0]
         held = self.ledger.held(self._number, records)
-        releases = np.where(known, self.ledger.releases(self._number, records), 0)
-        fresh_uses = np.where(known, held.fresh_uses, 0)
+        releases = np.where(present, self.ledger.releases(self._number, records), 0)
+        fresh_uses = np.where(present, held.fresh_uses, 0)
         shown = np.concatenate([each.shown if each.base else ~each.shown for each in collections])
         shown |= releases > 0
         # Uses are those of an owner, where there is one.
@@ -436,12 +439,12 @@ class Counter:
             releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(fresh_uses)
-        more = np.where(known, held.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
-        counted = np.flatnonzero(shown & known)
+        more = np.where(present, held.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
+        counted = np.flatnonzero(shown & present)
         shown[counted] = False
         subjects = np.where(owners != 0, owners, records)[counted]
         shown[counted[np.unique(subjects, return_index=True)[1]]] = True
-        return releases, fresh_uses, more, np.where(known, held.labels, 0.0), shown, owners != 0
+        return releases, fresh_uses, more, np.where(present, held.labels, 0.0), shown, owners != 0
 
     def _spent(self, name: str, index: int, record: int, held: Held, kind: int, owned: bool) -> str:
         """Say which record has no uses left."""

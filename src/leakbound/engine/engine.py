@@ -421,7 +421,7 @@ class ChannelEngine:
                 places.records[at],
                 contents,
                 owners=whose,
-                beside=len(uncounted) > 0,
+                extra=len(uncounted) > 0,
             )
             flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension).double()
             noisy = self._batch_noise.apply(flat, batch, counter.copies).reshape(clean.shape)

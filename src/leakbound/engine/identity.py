@@ -38,7 +38,7 @@ _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
 _DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
 Label = tuple[int, int, float]
 """A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
-UNCOUNTED, BESIDE = 0, 1
+UNCOUNTED, VALUES = 0, 1
 """Words of a record's labels, and of other values, that were released uncounted."""
 
 
@@ -329,7 +329,7 @@ class LabelCount:
         self,
         digests: Sequence[bytes],
         listed: Sequence[Sequence[int]],
-        beside: Sequence[bool],
+        extra: Sequence[bool],
         identity: Identity,
     ) -> list[Label]:
         """List the labels of records as a ledger counts them: each label once for each response.
@@ -340,11 +340,11 @@ class LabelCount:
         Args:
             digests: Keyed digests of the records.
             listed: Labels of each.
-            beside: Whether other values of it are released, uncounted, as its owner allowed.
+            extra: Whether other values of it are released, uncounted, as its owner allowed.
             identity: Key.
         """
         records = words(digests).tolist()
-        rows = [(record, BESIDE, 0.0) for record, more in zip(records, beside, strict=True) if more]
+        rows = [(record, VALUES, 0.0) for record, more in zip(records, extra, strict=True) if more]
         if (nats := self.nats) is None:
             unlimited = zip(records, listed, strict=True)
             return rows + [(record, UNCOUNTED, math.inf) for record, labels in unlimited if labels]

@@ -34,10 +34,11 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
+from leakbound import storage
 from leakbound.accounting.leakage import Held, Mechanism, seen_by
 from leakbound.channels.covariance import Moments
 from leakbound.engine.calibrations import NearCopies
-from leakbound.engine.identity import BESIDE, KEY, Label, owner_file
+from leakbound.engine.identity import KEY, VALUES, Label, owner_file
 from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
@@ -301,10 +302,10 @@ class Ledger:
             query = "SELECT count(DISTINCT record) FROM labels WHERE "
             counted = connection.execute(f"{query} nats > 0 AND nats < 9e999").fetchone()[0]
             uncounted = connection.execute(f"{query} nats = 9e999").fetchone()[0]
-            beside = connection.execute(f"{query} label = {BESIDE} AND nats = 0").fetchone()[0]
+            values = connection.execute(f"{query} label = {VALUES} AND nats = 0").fetchone()[0]
         return (
             f"labels are counted of {counted} records, and were released without a count of {uncounted}; other values "
-            f"were released of {beside}"
+            f"were released of {values}"
         )
 
     def double(self, width: int, needed: bool) -> bool:
@@ -318,9 +319,9 @@ class Ledger:
         """
         with self._opened() as connection:
             chosen = "SELECT double FROM precisions WHERE width IN (?, 0) ORDER BY width DESC"
-            if (found := connection.execute(chosen, (width,)).fetchone()) is None:
+            if (row := connection.execute(chosen, (width,)).fetchone()) is None:
                 connection.execute("INSERT INTO precisions VALUES (?, ?)", (width, int(needed)))
-            return needed if found is None else bool(found[0])
+            return needed if row is None else bool(row[0])
 
     def near_copies(self, moments: Moments) -> NearCopies:
         """Return the comparison of records with nearly equal ones, which lasts as long as this ledger."""
@@ -340,8 +341,8 @@ class Ledger:
         """
         with self._opened() as connection:
             if records is None:
-                found = connection.execute("SELECT DISTINCT record FROM uses").fetchall()
-                records = np.array(found, np.int64).reshape(-1)
+                rows = connection.execute("SELECT DISTINCT record FROM uses").fetchall()
+                records = np.array(rows, np.int64).reshape(-1)
             different, which = np.unique(records, return_inverse=True)
             seen = self._held(connection, number, different.tolist(), labelled=True)
         return Held(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
@@ -351,15 +352,15 @@ class Ledger:
         different, which = np.unique(records, return_inverse=True)
         query = f"SELECT record, max(count, releases) FROM uses WHERE channel = {number} AND record"
         with self._opened() as connection:
-            found = dict(self._of(connection, query, different.tolist()))
-        return np.array([found.get(record, 0) for record in different.tolist()], np.int64)[which]
+            counts = dict(self._of(connection, query, different.tolist()))
+        return np.array([counts.get(record, 0) for record in different.tolist()], np.int64)[which]
 
     def owners(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
         """Return the owner of each record, 0 without one."""
         with self._opened() as connection:
             query = "SELECT record, min(owner) FROM owners WHERE record"
-            found = dict(self._of(connection, query, np.unique(records).tolist(), "GROUP BY record"))
-        return np.array([found.get(record, 0) for record in records.tolist()], np.int64)
+            of_record = dict(self._of(connection, query, np.unique(records).tolist(), "GROUP BY record"))
+        return np.array([of_record.get(record, 0) for record in records.tolist()], np.int64)
 
     def charge(
         self,
@@ -412,10 +413,10 @@ class Ledger:
             check(held)
             # The labels that are new, and the totals by which a damaged file is recognised.
             new = 0
-            for some in _chunks(labels):
-                values = ",".join(["(?, ?, ?)"] * len(some))
+            for chunk in _chunks(labels):
+                values = ",".join(["(?, ?, ?)"] * len(chunk))
                 new += connection.execute(
-                    f"INSERT OR IGNORE INTO labels VALUES {values}", [*chain(*some)]
+                    f"INSERT OR IGNORE INTO labels VALUES {values}", [*chain(*chunk)]
                 ).rowcount
             connection.execute("UPDATE total SET uses = uses + ?, labels = labels + ?", (added, new))
         self._run = True
@@ -504,15 +505,14 @@ class Ledger:
             record: mechanism.nats(fresh + more) + others for record, (fresh, more, others) in seen.items()
         }
         for place, record in enumerate(records):
-            of_one = seen.get(record, (0, 0.0, 0.0))
-            held.fresh_uses[place], held.parallel[place], held.others[place] = of_one
+            own_uses = seen.get(record, (0, 0.0, 0.0))
+            held.fresh_uses[place], held.parallel[place], held.others[place] = own_uses
             held.labels[place] = labels.get(record, 0.0)
             if record in siblings:
-                own = nats.get(record, 0.0)
-                totals = [sum(nats.get(one, 0.0) for one in others) for others in siblings[record]]
-                held.others[place] += max(0.0, max(totals) - own)
+                totals = [sum(nats.get(sibling, 0.0) for sibling in others) for others in siblings[record]]
+                held.others[place] += max(0.0, max(totals) - nats.get(record, 0.0))
                 held.labels[place] = max(
-                    sum(labels.get(one, 0.0) for one in others) for others in siblings[record]
+                    sum(labels.get(sibling, 0.0) for sibling in others) for others in siblings[record]
                 )
         return held
 
@@ -538,11 +538,11 @@ class Ledger:
         connection: sqlite3.Connection, query: str, keys: Sequence[int], more: str = ""
     ) -> list[tuple[Any, ...]]:
         """Read what a query finds for some keys."""
-        found: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         for chunk in _chunks(keys):
-            asked = f"{query} IN ({','.join('?' * len(chunk))}) {more}"
-            found += connection.execute(asked, chunk).fetchall()
-        return found
+            statement = f"{query} IN ({','.join('?' * len(chunk))}) {more}"
+            rows += connection.execute(statement, chunk).fetchall()
+        return rows
 
     def _number_of(self, connection: sqlite3.Connection, mechanism: Mechanism) -> int:
         """Return the number of a mechanism, a new one if it is not counted yet."""
@@ -560,9 +560,8 @@ class Ledger:
 
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
         """Read the channels that are counted and not known yet."""
-        known = max(self._mechanisms, default=0)
         for number, name, ratios, *accepted in connection.execute(
-            "SELECT * FROM channels WHERE id > ?", (known,)
+            "SELECT * FROM channels WHERE id > ?", (max(self._mechanisms, default=0),)
         ):
             self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
 
@@ -598,16 +597,13 @@ class Ledger:
         self.number, self.since, self.key = connection.execute("SELECT * FROM about").fetchone()
 
     def _note_place(self) -> None:
-        """Keep where this ledger lies beside the owner's key, and warn if a copy of it lies elsewhere."""
+        """Keep where this ledger lies, next to the owner's key, and warn if a copy of it lies elsewhere."""
         note = owner_file().parent / "ledgers" / self.number.hex()
         with suppress(OSError, sqlite3.Error):
             other = Path(note.read_text(encoding="utf-8")) if note.exists() else None
-            if (
-                other is not None
-                and other != self.path
-                and other.exists()
-                and not other.samefile(str(self.path))
-            ):
+            if other == self.path:
+                return
+            if other is not None and other.exists() and not other.samefile(str(self.path)):
                 with closing(sqlite3.connect(f"{other.as_uri()}?mode=ro", uri=True)) as connection:
                     (number,) = connection.execute("SELECT number FROM about").fetchone()
                 if number == self.number:
@@ -619,8 +615,8 @@ class Ledger:
                     )
                     return
             note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            note.touch(0o600)
-            note.write_text(str(self.path), encoding="utf-8")
+            with storage.atomic(note, sealed=False, private=True) as part:
+                part.write_text(str(self.path), encoding="utf-8")
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
