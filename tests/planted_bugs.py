@@ -425,7 +425,7 @@ BUGS = {
     ),
     "a ledger that is made where it is named": (
         "        if not place.exists():\n            raise GuaranteeError(",
-        "        if not place.exists():\n            cls.create(place)\n        if not place.exists():\n            raise GuaranteeError(",
+        "        if not place.exists():\n            return cls.create(place)\n            raise GuaranteeError(",
         "test_a_ledger_is_made_by_an_act_and_says_what_it_counts",
     ),
     "ranks that count apart": (

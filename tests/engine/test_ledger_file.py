@@ -147,12 +147,13 @@ def test_a_ledger_is_made_by_an_act_and_says_what_it_counts(path):
 
 
 def test_labels_that_were_released_uncounted_leave_no_later_run_a_bound_on_labels(path):
-    clear, counted = engine_in(path), engine_in(path, classes=20)
+    plan = Leakage(3.0, uses=9)
+    clear, counted, again = (engine_in(path, plan, classes=classes) for classes in (None, 20, 20))
     by_record(counted.protect(batches(DATA)))
     assert counted.leakage().labels == pytest.approx(np.log(20))
     _ = clear.protect(DATA)[3]
-    for engine in (counted, clear, engine_in(path, classes=20)):
-        by_record(engine.protect(batches(DATA), name="again")) if engine is not counted else None
+    by_record(again.protect(batches(DATA)))
+    for engine in (counted, clear, again):
         account = engine.leakage()
         assert account.labels is None
         assert account.record == account.joint

@@ -152,7 +152,20 @@ COMMANDS: Mapping[str, Place] = {
     ),
 }
 """Commands for people."""
-LEDGERS: Mapping[str, Place] = {"new": Place("people.ledger", "new"), "show": Place("people.ledger", "show")}
+LEDGERS: Mapping[str, Place] = {
+    "new": Place(
+        "people.ledger",
+        "new",
+        None,
+        "Make a ledger, in which all runs that name it count what they reveal of each record.",
+    ),
+    "show": Place(
+        "people.ledger",
+        "show",
+        None,
+        "Show since when a ledger counts, how many runs and records, and how often which channels were used.",
+    ),
+}
 """Commands about ledgers."""
 STEPS: Mapping[str, Place] = {
     **{name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS},

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from leakbound.cli.people import own_records
+from leakbound.cli.people import record_options
 
 _PathArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", parser=own_records.path_of, help="File of the ledger.")
+    Path, typer.Argument(metavar="FILE", parser=record_options.path_of, help="File of the ledger.")
 ]
 
 
