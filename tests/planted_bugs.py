@@ -212,8 +212,8 @@ BUGS = {
         "test_epsilon_equals_the_accountant_called_on_its_own[rdp-RDPAccountant]",
     ),
     "fresh noise accounted as frozen": (
-        'return uses if self.noise == "fresh" else min(uses, 1)',
-        "return min(uses, 1)",
+        'return uses if self.noise == "fresh" else min(uses, self.records)',
+        "return min(uses, self.records)",
         "test_joint_leakage_is_the_information_in_all_noisy_copies",
     ),
     "uses of the luckiest record stated for all": (
@@ -221,9 +221,54 @@ BUGS = {
         "uses=int(self._batches.uses(slot).min())",
         "test_event_counts_the_uses_of_a_record",
     ),
+    "uses of copies counted by their places": (
+        "np.bincount(units, counts)).max()",
+        "counts).max()",
+        "test_uses_of_copies_add_up_and_frozen_copies_are_one",
+    ),
+    "a frozen copy of each copy of a record": (
+        "if len(first) < len(record):",
+        "if len(first) > len(record):",
+        "test_members_with_equal_rows_share_their_frozen_copy",
+    ),
+    "a response to the label of each copy": (
+        "labels = labels[dataset.copies]",
+        "labels = labels[:]",
+        "test_copies_have_one_response",
+    ),
+    "epsilon of one copy stated for all of a record": (
+        "return _history_epsilon(history, delta, accountant, rows=rows)",
+        "return _history_epsilon(history, delta, accountant)",
+        "test_epsilon_of_copies_lies_between_that_of_one_and_that_of_all_drawn_together",
+    ),
+    "a maximum for the sum over an owner's uses": (
+        "values = max((sum(repeated(",
+        "values = max((max(repeated(",
+        "test_uses_of_an_owner_may_each_be_of_another_record",
+    ),
+    "labels that are counted left out of a statement": (
+        "return self.values + self.labels",
+        "return self.values",
+        "test_uses_of_the_record_that_leaks_most_are_added_along_common_axes_and_nats_along_others",
+    ),
+    "a bound stated for noise from a seed": (
+        "return self.derived and self.secure",
+        "return self.derived",
+        "test_seeded_noise_has_no_bound_in_any_form",
+    ),
+    "what a bound does not cover left out of its sentence": (
+        "        if self.uncovered:",
+        "        if not self.uncovered:",
+        "test_one_line_says_what_is_bounded_for_whom_with_which_labels_under_which_noise[uncovered]",
+    ),
+    "labels called covered although their responses come from a seed": (
+        'ReleasedItem("labels", label_nats is not None and secure, why)',
+        'ReleasedItem("labels", label_nats is not None, why)',
+        "test_responses_from_a_seed_are_not_covered",
+    ),
     "one replica's bound stated for all of them": (
-        "dp_bounds(group, delta, accountant, *behind) for",
-        "dp_bounds(group[:1], delta, accountant, *behind) for",
+        "state(_RELEASES[of], events=group, **facts) for",
+        "state(_RELEASES[of], events=group[:1], **facts) for",
         "test_three_replicas_of_dpsgd_have_the_epsilon_of_three_times_the_steps",
     ),
     "capacity in bits where nats are stated": (

@@ -68,3 +68,12 @@ def test_more_nats_than_a_label_holds_are_refused(tmp_path):
 
 def test_settings_of_jobs_without_responses_are_what_they_were():
     assert not any("label_nats" in job.settings["config"] for job in job_list(quick()).of("prepare"))
+
+
+def test_responses_from_a_seed_are_not_covered(tmp_path, monkeypatch):
+    config = small_study("answered", "mlp", {"natural": [8.0]}, replicas=1)
+    config["datasets"]["digits"]["label_nats"] = NATS
+    root, _ = run_jobs(tmp_path, config, monkeypatch, {"prepare", "covariance", "spectrum", "calibrate", "train"})
+    record = storage.read_json(root / "runs/digits/mlp/natural-8/n5-b16/provenance.json")
+    assert {one["item"]: one["covered"] for one in record["released"]}["labels"] is False
+    assert "no bound: noise from a seed" in record["statement"]["replica"]["sentence"]

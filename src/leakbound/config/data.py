@@ -95,6 +95,10 @@ class DatasetConfig(Settings):
     and replicas. Test and auxiliary records keep their labels. Default: all labels are kept."""
     path: Line | None = None
     """File of the readers table and table_shown, below the folder LEAKBOUND_DATA: .csv, .parquet or .npz."""
+    owner: Line | None = None
+    """Column of a table that says whose a record is, e.g. a patient's number. All records of an owner are in one
+    part, and all bounds are about an owner's records together, however they depend on each other. The column is
+    no value. Default: records are taken as independent of each other."""
     standardize: bool = True
     """Whether values of a table are standardized by the attacker's records. If not, all must lie in -1 to
     1."""
@@ -106,6 +110,13 @@ class DatasetConfig(Settings):
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
                 "need the path of a file .csv, .parquet or .npz, and no other reader takes one"
             )
+        if self.owner is not None and (self.path is None or self.path.endswith(".npz")):
+            raise ValueError(
+                f"owner = {self.owner!r} with path = {self.path!r}: only tables .csv and .parquet have "
+                "a column of owners; leave owner out"
+            )
+        if self.owner is not None and self.owner == (self.label or "label"):
+            raise ValueError(f"owner = {self.owner!r}: that is the column of the labels; name another one")
         if self.canaries and self.label_nats is not None:
             raise ValueError(
                 "canaries with label_nats: a canary's wrong label is given, not drawn; leave one of them out"

@@ -71,12 +71,15 @@ class RawDataset:
             the pool.
         columns: Name of each value, if ``decode`` gives values (k, rows, columns) in their own units instead
             of pixels. They are standardized.
+        owners: For each record of ``train``, a number that all records of one owner share. None if records
+            are independent of each other.
     """
 
     classes: tuple[str, ...]
     train: Records
     test: Records | None
     columns: tuple[str, ...] = field(default=(), kw_only=True)
+    owners: Int[np.ndarray, " n"] | None = field(default=None, kw_only=True)
 
 
 def may_be_published(reader: object) -> bool:
@@ -196,6 +199,33 @@ def first_copies(*parts: Shaped[np.ndarray, "_ ..."]) -> Int[np.ndarray, " n"]:
     return np.array([seen.setdefault(digest, number) for number, digest in enumerate(digests)], np.int64)
 
 
+def joined_groups(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Join two groupings of records: those that share a group of either, also through others, share one.
+
+    Args:
+        first: Number of each record's group.
+        second: Number of each record's group in another grouping.
+
+    Returns:
+        Lowest index of the records that share a group.
+
+    Example:
+        >>> joined_groups(np.array([0, 0, 2, 3, 4]), np.array([0, 1, 1, 3, 3]))
+        array([0, 0, 0, 3, 3])
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    sides = [np.unique(groups, return_inverse=True)[1] for groups in (first, second)]
+    count = sides[0].max(initial=-1) + 1
+    links = coo_array(
+        (np.ones(len(first)), (sides[0], count + sides[1])), shape=(2 * len(first), 2 * len(first))
+    )
+    _, parts = connected_components(links, directed=False)
+    _, lowest, which = np.unique(parts[sides[0]], return_index=True, return_inverse=True)
+    return np.asarray(lowest[which], dtype=np.int64)
+
+
 def gather_copies(
     parts: Sequence[Int[np.ndarray, " _"]],
     copies: Int[np.ndarray, " n"],
@@ -236,6 +266,63 @@ def gather_copies(
             order[[place, other]] = order[[other, place]]
             free[other] = -1
     return np.split(order, np.cumsum([*map(len, parts)])[:-1])
+
+
+def gather_owners(
+    parts: Sequence[Int[np.ndarray, " _"]],
+    unused: Int[np.ndarray, " _"],
+    owners: Int[np.ndarray, " n"],
+    origin: str,
+) -> tuple[list[Int[np.ndarray, " _"]], Int[np.ndarray, " _"]]:
+    """Fill parts so that no two of them hold records of one owner. Sizes stay, single records become unused.
+
+    An owner goes to the part of its first record if that has room for all of its records, else to another. What
+    is missing in a part at the end comes from an owner whose other records are not used.
+
+    Args:
+        parts: Rows of each part, all different, in random order.
+        unused: Further rows that a part may take.
+        owners: For each row, a number that records of one owner share.
+        origin: Origin of the records, for messages.
+
+    Returns:
+        Rows of each part, and those that are in none.
+
+    Raises:
+        DatasetError: If there are too few unused records to fill the parts.
+    """
+    order = np.concatenate([*parts, unused])
+    part = np.repeat(np.arange(len(parts) + 1), [*map(len, parts), len(unused)])
+    _, starts, which = np.unique(owners[order], return_index=True, return_inverse=True)
+    held = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+    room = [*map(len, parts)]
+    chosen: list[list[int]] = [[] for _ in parts]
+    waiting: list[np.ndarray] = []
+    for owner in np.argsort(starts, kind="stable"):
+        places = held[owner]
+        homes = (int(part[places[0]]), *range(len(parts)))
+        home = next((home for home in homes if home < len(parts) and len(places) <= room[home]), None)
+        if home is None or homes[0] == len(parts):
+            waiting.append(places)
+            continue
+        chosen[home] += places.tolist()
+        room[home] -= len(places)
+    spare: list[int] = []
+    for home in range(len(parts)):
+        while room[home] and waiting:
+            fitting = (number for number, places in enumerate(waiting) if len(places) <= room[home])
+            places = waiting.pop(next(fitting, 0))
+            taken = places[: room[home]]
+            chosen[home] += taken.tolist()
+            spare += places[room[home] :].tolist()
+            room[home] -= len(taken)
+    if lacking := sum(room):
+        raise DatasetError(
+            f"{origin}: {lacking} records more are needed so that no owner is in two parts: owners have up to "
+            f"{max(map(len, held))} records, and whole ones do not fill the parts. Ask for fewer records in some part."
+        )
+    rest = [place for places in waiting for place in places.tolist()]
+    return [order[places] for places in chosen], order[[*spare, *rest]]
 
 
 def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:

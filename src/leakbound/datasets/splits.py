@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,6 +19,8 @@ from leakbound.datasets.records import (
     checked_pixels,
     first_copies,
     gather_copies,
+    gather_owners,
+    joined_groups,
 )
 from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.registry import DATASETS
@@ -76,6 +78,14 @@ class Parts:
     validation: Int[np.ndarray, " validation"]
 
 
+class Most(NamedTuple):
+    """Most rows, different records, and different pairs of a record and a label that one unit of a dataset has."""
+
+    rows: int
+    records: int
+    labels: int
+
+
 @dataclass(frozen=True)
 class ImageDataset:
     """A prepared dataset, as all later steps use it.
@@ -94,6 +104,8 @@ class ImageDataset:
             None for true labels.
         copies: First of the equal records of the pool, for each of its rows. All of them are in the same part
             of a replica. None if no two records of the pool are equal.
+        owners: First of the records of the same owner, for each row of the pool, so likewise. Records that equal
+            one of another owner are of the same. None without owners.
         scale: Of a table, ``columns``, ``mean`` and ``factor`` of each value: records are (value − mean) ·
             factor in its units, clipped. Empty for images.
     """
@@ -107,6 +119,7 @@ class ImageDataset:
     secret: str = field(default="", repr=False)
     label_nats: float | None = None
     copies: Int[np.ndarray, " pool"] | None = None
+    owners: Int[np.ndarray, " pool"] | None = None
     scale: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
@@ -119,6 +132,28 @@ class ImageDataset:
         """Pixels of a row and of a column of an image, or both numbers if they differ, as for tables."""
         height, width = self.pool.images.shape[2:]
         return height if height == width else (height, width)
+
+    @property
+    def unit(self) -> Literal["record", "owner"]:
+        """Whose uses bounds count: a record with its copies, or all records of an owner."""
+        return "record" if self.owners is None else "owner"
+
+    @property
+    def units(self) -> Int[np.ndarray, " pool"]:
+        """Number of each row's unit, the first of its rows."""
+        groups = self.copies if self.owners is None else self.owners
+        return np.arange(len(self.pool)) if groups is None else groups
+
+    @property
+    def most(self) -> "Most":
+        """Most rows, different records and different labelled records that one unit has in the pool."""
+        if self.copies is None and self.owners is None:
+            return Most(1, 1, 1)
+        units = self.units
+        records = np.arange(len(self.pool)) if self.copies is None else self.copies
+        labelled = np.stack([units, records, self.pool.labels], axis=1)
+        counts = (units, np.unique(labelled[:, :2], axis=0)[:, 0], np.unique(labelled, axis=0)[:, 0])
+        return Most(*(int(np.bincount(of_units).max(initial=1)) for of_units in counts))
 
     def parts(self, replica: int) -> Parts:
         """Draw the rows of the pool that a replica uses.
@@ -169,7 +204,11 @@ class ImageDataset:
             else generator.permutation(len(self.pool))
         )
         parts = np.split(order, [rule.members, 2 * rule.members])
-        if self.copies is not None:
+        if self.owners is not None:
+            # Records that are beyond all parts may be left over of an owner.
+            parts = [*parts[:2], parts[2][: rule.validation], parts[2][rule.validation :]]
+            parts, _ = gather_owners(parts[:3], parts[3], self.owners, self.name)
+        elif self.copies is not None:
             parts = gather_copies(parts, self.copies, self.pool.labels * rule.stratified, self.name)
         members, nonmembers, rest = parts
         return Parts(
@@ -193,7 +232,8 @@ class ImageDataset:
         arrays = {
             f"{name}_{field}": getattr(getattr(self, name), field) for name in _SPLITS for field in _FIELDS
         }
-        return arrays if self.copies is None else {**arrays, "pool_copies": self.copies}
+        groups = {"pool_copies": self.copies, "pool_owners": self.owners}
+        return arrays | {name: rows for name, rows in groups.items() if rows is not None}
 
     @classmethod
     def from_arrays(
@@ -217,7 +257,8 @@ class ImageDataset:
             KeyError: If an array is missing.
         """
         pool, test, aux = (Split(*(arrays[f"{split}_{field}"] for field in _FIELDS)) for split in _SPLITS)
-        return cls(name, classes, pool, test, aux, drawing, copies=arrays.get("pool_copies"), **facts)
+        facts |= {"copies": arrays.get("pool_copies"), "owners": arrays.get("pool_owners")}
+        return cls(name, classes, pool, test, aux, drawing, **facts)
 
     def content_hash(self) -> str:
         """Compute SHA-256 of secret, images, labels and drawing, independent of how they are stored."""
@@ -235,12 +276,14 @@ class Draw:
         aux: Rows of the original training split that become the attacker's.
         test: Rows of the original test split, or of all records if there is none.
         drawing: Rule by which replicas draw from the pool.
+        unused: Rows of the original training split that are in none of these.
     """
 
     pool: Int[np.ndarray, " pool"]
     aux: Int[np.ndarray, " aux"]
     test: Int[np.ndarray, " test"]
     drawing: Drawing
+    unused: Int[np.ndarray, " unused"]
 
 
 def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = True) -> ImageDataset:
@@ -312,7 +355,10 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     # The records that are drawn. Equal ones must not lie on both sides, so some draws are made again.
     first = draw(name, raw, config, seed, stratified=stratified)
     parts = parts_of(first)
-    drawn, copies = _undivided(name, raw, first, first_copies(*(part.images for part in parts)))
+    compared = [part.images for part in parts]
+    if raw.owners is not None:  # parts may take some of the records that were not drawn
+        compared.append(values_of(raw.train, first.unused))
+    drawn, copies, owners = _undivided(name, raw, first, first_copies(*compared))
     pool, aux, test = parts if drawn is first else parts_of(drawn)
     # Values of tables on the scale of images, by moments of the attacker's records.
     scale: dict[str, Sequence[Any]] = {}
@@ -329,40 +375,54 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
             f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
-    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, copies=copies, scale=scale)
+    groups: dict[str, Any] = {"copies": copies, "owners": owners}
+    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, **groups, scale=scale)
 
 
 def _undivided(
     name: str, raw: RawDataset, drawn: Draw, first: Int[np.ndarray, " n"]
-) -> tuple[Draw, Int[np.ndarray, " pool"] | None]:
-    """Keep all copies of a record in one part, and return the rows and the copies in the pool, if any.
+) -> tuple[Draw, Int[np.ndarray, " pool"] | None, Int[np.ndarray, " pool"] | None]:
+    """Keep copies of a record, and records of an owner, in one part, and return rows, copies and owners of the pool.
 
     Copies of training records are left out of an original test split. ``first`` is the first of the equal
-    records, for each row of pool, attacker's and test records, in this order.
+    records, for each row of pool, attacker's, test and, with owners, unused records, in this order.
     """
     copied = int((first != np.arange(len(first))).sum())
-    if not copied:
-        return drawn, None
+    if not copied and raw.owners is None:
+        return drawn, None, None
     parts = [drawn.pool, drawn.aux, *([drawn.test] if raw.test is None else [])]
-    rows = np.concatenate(parts)
+    rows = np.concatenate(parts if raw.owners is None else [*parts, drawn.unused])
     same = np.arange(len(raw.train))
     same[rows] = rows[first[: len(rows)]]
+    groups = same if raw.owners is None else joined_groups(same, raw.owners)
     labels = raw.train.labels * drawn.drawing.stratified
-    pool, aux, *test = gather_copies(parts, same, labels, raw.train.origin)
+    if raw.owners is None:
+        pool, aux, *test = gather_copies(parts, groups, labels, raw.train.origin)
+    else:
+        (pool, aux, *test), _ = gather_owners(parts, drawn.unused, groups, raw.train.origin)
     kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
     if not len(kept):
         origin = (raw.test or raw.train).origin
         raise DatasetError(
             f"{origin}: all test records are copies of records of {raw.train.origin}. Give others."
         )
-    logger.info(
-        "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
-        "each replica's; %d test records were left out.",
-        *(name, copied, len(first), len(drawn.test) - len(kept)),
-    )
-    _, places, which = np.unique(same[pool], return_index=True, return_inverse=True)
-    copies = places[which] if len(places) < len(pool) else None
-    return replace(drawn, pool=pool, aux=aux, test=kept), copies
+    if copied:
+        logger.info(
+            "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
+            "each replica's; %d test records were left out.",
+            *(name, copied, len(first), len(drawn.test) - len(kept)),
+        )
+    copies = _first_rows(same[pool])
+    owners = None if raw.owners is None else _first_rows(groups[pool])
+    if raw.owners is not None and owners is None:
+        owners = np.arange(len(pool))
+    return replace(drawn, pool=pool, aux=aux, test=kept), copies, owners
+
+
+def _first_rows(groups: Int[np.ndarray, " pool"]) -> Int[np.ndarray, " pool"] | None:
+    """Return the first row of each row's group, None if no two rows share one."""
+    _, places, which = np.unique(groups, return_index=True, return_inverse=True)
+    return places[which] if len(places) < len(groups) else None
 
 
 def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, stratified: bool = True) -> Draw:
@@ -391,6 +451,12 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
 
     # Sizes of pool and aux, which the rest must hold.
     sizes = config.sizes(len(rows))
+    if raw.owners is not None:  # whole owners do not fill parts to the last record
+        spare = 3 * (int(np.bincount(raw.owners).max()) - 1)
+        fewer = config.sizes(max(len(rows) - 2 * spare, 0))
+        sizes = replace(
+            config.sizes(max(len(rows) - spare, 0)), members=fewer.members, validation=fewer.validation
+        )
     if sizes.pool + sizes.aux > len(rows):
         raise DatasetError(
             f"datasets.{name}: pool = {sizes.pool} and aux = {sizes.aux} are to be disjoint, but {raw.train.origin} "
@@ -414,7 +480,8 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
     pool, aux = (
         generator.permutation(part) for part in (order[: sizes.pool], order[len(rows) - sizes.aux :])
     )
-    return Draw(pool, aux, test, Drawing(sizes.members, sizes.validation, seed, stratified, config.canaries))
+    drawing = Drawing(sizes.members, sizes.validation, seed, stratified, config.canaries)
+    return Draw(pool, aux, test, drawing, order[sizes.pool : len(rows) - sizes.aux])
 
 
 def stratified_order(labels: Int[np.ndarray, " n"], generator: np.random.Generator) -> Int[np.ndarray, " n"]:
@@ -463,6 +530,6 @@ class _CandidateHalves(ImageDataset):
         generator = numpy_generator(self.drawing.seed, *words)
         labels = self.pool.labels * self.drawing.stratified
         halves = np.split(rows[stratified_order(labels[rows], generator)], 2)
-        if self.copies is not None:
-            halves = gather_copies(halves, self.copies, labels, self.name)
+        if self.copies is not None or self.owners is not None:
+            halves = gather_copies(halves, self.units, labels, self.name)
         return Parts(halves[number % 2], halves[1 - number % 2], parts.validation)

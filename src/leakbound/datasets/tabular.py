@@ -86,9 +86,13 @@ class TableReader:
             DatasetError: If it cannot be read, or holds no labelled table of numbers.
             TooLargeError: If it would take more memory than is allowed.
         """
-        table = load_table(self.originals(name, config)[0], config.label or "label")
+        path = self.originals(name, config)[0]
+        label = config.label or "label"
+        owner = [] if config.owner is None else [config.owner]
+        table = load_table(path, label, owner)
+        owners = load_owners(path, config.owner, label) if config.owner is not None else None
         records = Records(table.origin, table.labels, lambda rows: table.values[rows])
-        return RawDataset(table.classes, records, None, columns=table.columns)
+        return RawDataset(table.classes, records, None, columns=table.columns, owners=owners)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
         """Return the files that are read, whether or not they exist."""
@@ -191,6 +195,30 @@ def _columns(
             )
     truths = dict.fromkeys(values.select_dtypes(bool), np.uint8)
     return values.astype(truths).to_numpy()[:, None], table[label], tuple(map(str, values.columns))
+
+
+def load_owners(path: Path, column: str, label: str) -> Int[np.ndarray, " n"]:
+    """Read whose each record of a table is, as numbers that records of one owner share.
+
+    Args:
+        path: Table that :func:`load_table` has read.
+        column: Column of the owners, of any values.
+        label: Column of the labels.
+
+    Raises:
+        DatasetError: If an owner is missing.
+    """
+    if path.suffix.lower() == ".csv":
+        table = _csv(path, label)
+    else:
+        table = pd.concat([_frame(shard, label) for shard in shards(path)], ignore_index=True)
+    numbers, _ = pd.factorize(table[column])
+    if (missing := numbers < 0).any():
+        row = int(missing.argmax())
+        raise DatasetError(
+            f"{path}: row {row}: column {column!r} names no owner. Fill it in, or leave the record out."
+        )
+    return numbers.astype(np.int64)
 
 
 def _csv(path: Path, label: str) -> pd.DataFrame:

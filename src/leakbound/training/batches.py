@@ -7,6 +7,7 @@ batches, whose composition is no secret.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -289,7 +290,10 @@ class Inputs:
 
 
 class FrozenInputs(Inputs):
-    """One noisy copy of every member per slot, drawn at the start: one use of the channel in all."""
+    """One noisy copy of every member per slot, drawn at the start: one use of the channel in all.
+
+    Members that are the same row of the images have the same copy.
+    """
 
     def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         drawn = [as_source(source) for source in sources]
@@ -297,6 +301,9 @@ class FrozenInputs(Inputs):
         copies = images.new_empty((*rows.shape, *images.shape[1:]))
         for copy, members, source in zip(copies, rows, drawn, strict=True):
             copy.copy_(sampler.freeze(images[members], source))
+            _, first, record = np.unique(members.cpu().numpy(), return_index=True, return_inverse=True)
+            if len(first) < len(record):
+                copy.copy_(copy[torch.from_numpy(first[record]).to(copy.device)])
         places = torch.arange(rows.numel(), device=images.device).view(rows.shape)
         super().__init__(copies.flatten(0, 1), places)
 

@@ -63,7 +63,9 @@ def statement(
     """
     ratios = _ratios(request, spectrum)
     budget = {**request.defense.budget, "labels": _label_nats(request)}
-    bounds = stated_bounds(events, ratios, **budget)
+    most = request.dataset.most.rows
+    counted = all(event.rows >= most for event in events)  # trainers from outside may count by index
+    bounds = stated_bounds(events, ratios, **budget) if counted else None
     releases = [*training_releases(request, bounds is not None, covariance_of)]
     published = set(PUBLISHED) - {"weights"}
     facts: dict[str, Any] = {
@@ -107,9 +109,11 @@ def training_releases(
             "weights of the best point", False, "chosen among points by private validation records"
         )
     if bounded and not defense.clips:
-        why = f"a channel leaves them clean: up to ln {len(request.dataset.classes)} nats on top per record"
+        on_top = f"nats on top per {request.dataset.unit}"
+        several = f"{most} · " if (most := request.dataset.most.labels) > 1 else ""
+        why = f"a channel leaves them clean: up to {several}ln {len(request.dataset.classes)} {on_top}"
         if label_nats is not None:
-            why = f"randomized responses: up to {label_nats:.4g} nats on top per record"
+            why = f"randomized responses: up to {several}{label_nats:.4g} {on_top}"
         yield ReleasedItem("labels", label_nats is not None and secure, why)
     if covariance_of is not None:
         why = "calibrated to records that are nobody's"
@@ -147,9 +151,10 @@ def _underived(request: TrainingRequest) -> str:
 
 
 def _label_nats(request: TrainingRequest) -> float:
-    """Return the nats that a label reveals: of a randomized response, or ln of the number of classes."""
+    """Return the nats that the labels of a unit reveal: of randomized responses, or ln of the number of classes."""
     nats = request.dataset.label_nats
-    return math.log(len(request.dataset.classes)) if nats is None else nats
+    of_one = math.log(len(request.dataset.classes)) if nats is None else nats
+    return of_one * request.dataset.most.labels
 
 
 def _ratios(request: TrainingRequest, spectrum: Spectrum | None) -> Float[np.ndarray, " d"] | None:

@@ -25,6 +25,7 @@ from opacus.accountants import create_accountant
 from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
 from torch import Tensor, nn
 
+from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.models import memory
 from leakbound.models.layers import factorable
@@ -35,7 +36,14 @@ from leakbound.training.batches import WIDTH, PaddedBatches, PoissonBatches
 from leakbound.training.client_steps import ClippedStep
 from leakbound.training.eager_optimizers import SGD
 from leakbound.training.loop import slots_together, train_slots
-from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network, members_of
+from leakbound.training.request import (
+    Slot,
+    TrainingRequest,
+    TrainingResult,
+    initial_network,
+    members_of,
+    unit_facts,
+)
 from leakbound.training.stack import Replayed, StackWeights, cuda_graph
 from leakbound.training.weighted_sums import stacked_sums, weighted_sums
 
@@ -105,6 +113,7 @@ class AccountedLearner:
         self._client = request.client
         self._request = request
         self._population = request.dataset.drawing.members
+        self._units = unit_facts(request.dataset)
         self._rate = request.batch_size / self._population
         self._accountant = create_accountant(self._client.defense.accountant)
         self._weigh = partial(self._client.record_weights, slack=SLACK)
@@ -121,11 +130,16 @@ class AccountedLearner:
         return PoissonBatches(self._population, self._rate, source)
 
     def metrics(self) -> dict[str, float]:
-        """Return ε so far, at the δ of the defense."""
+        """Return ε so far, at the δ of the defense, for a record with all its copies or an owner."""
         if not self._accountant.history:
             return {"epsilon": 0.0}
         if self._client.level == 0:
             return {"epsilon": math.inf}
+        if self._units["rows"] > 1:
+            steps = sum(count for *_, count in self._accountant.history)
+            mechanism = (self._client.level, self._rate, steps)
+            budget = self._client.defense.delta
+            return {"epsilon": poisson_epsilon(*mechanism, budget, rows=self._units["rows"])}
         with warnings.catch_warnings():
             # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
             warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
@@ -141,7 +155,8 @@ class AccountedLearner:
             population=self._population,
             batch_size=self._request.batch_size,
             steps=steps,
-            uses=steps,
+            uses=steps * self._units["rows"],
+            **self._units,
         )
 
     def state(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from leakbound import models
@@ -262,6 +263,24 @@ def reference_request(
     )
 
 
+def unit_facts(dataset: ImageDataset) -> dict[str, Any]:
+    """Return whose uses an event counts, and the most rows and records of one unit, for a ``PrivacyEvent``."""
+    most = dataset.most
+    records = most.records if dataset.unit == "owner" else 1
+    return {"unit": dataset.unit, "rows": most.rows, "records": records}
+
+
+def most_uses(uses: Int[Tensor, " members"], units: Int[np.ndarray, " members"] | None) -> int:
+    """Compute the uses of the unit that was used most, of a record with all its copies, or of an owner.
+
+    Args:
+        uses: Number of uses of each member.
+        units: Number of each member's unit, None if each is one of its own.
+    """
+    counts = uses.cpu().numpy()
+    return int((counts if units is None else np.bincount(units, counts)).max())
+
+
 def chosen_rates(slots: Sequence[Slot], curves: pd.DataFrame, diverged: Sequence[bool]) -> pd.DataFrame:
     """Measure the candidates of each replica at the end, and choose one, as :func:`with_choice` does.
 
@@ -338,10 +357,14 @@ def rates_of_lengths(rates: pd.DataFrame, lengths: Sequence[Length], ends: pd.Da
 
 
 def members_of(request: TrainingRequest, slots: Sequence[Slot]) -> tuple[ImageTensor, Members, Members]:
-    """Return the members of some slots on the device: images, rows of each slot, and labels of each slot."""
+    """Return the members of some slots on the device: images, rows of each slot, and labels of each slot.
+
+    All copies of a record are the same row of the images.
+    """
     data = request.dataset
     parts = [data.parts(slot.replica) for slot in slots]
-    used, places = np.unique(np.stack([part.members for part in parts]), return_inverse=True)
+    members = np.stack([part.members for part in parts])
+    used, places = np.unique(members if data.copies is None else data.copies[members], return_inverse=True)
     rows = torch.from_numpy(places.reshape(len(slots), -1))
     labels = [data.labels(slot.replica)[part.members] for slot, part in zip(slots, parts, strict=True)]
     images = torch.from_numpy(data.pool.images[used]).to(request.device)

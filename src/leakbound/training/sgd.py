@@ -13,7 +13,15 @@ from leakbound.training import stack
 from leakbound.training.batches import ShuffledBatches, StackedBatches, same_form
 from leakbound.training.client_steps import ClientStep
 from leakbound.training.loop import slots_together, train_slots
-from leakbound.training.request import Slot, TrainingRequest, TrainingResult, initial_network, members_of
+from leakbound.training.request import (
+    Slot,
+    TrainingRequest,
+    TrainingResult,
+    initial_network,
+    members_of,
+    most_uses,
+    unit_facts,
+)
 from leakbound.training.stack import Replayed, StackWeights, cuda_graph, forward_in, passes_in
 
 
@@ -32,6 +40,12 @@ class StackLearner:
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
+        dataset = request.dataset
+        self._facts = unit_facts(dataset)
+        grouped = self._facts["rows"] > 1
+        self._units = [
+            dataset.units[dataset.parts(slot.replica).members] if grouped else None for slot in slots
+        ]
         networks = [initial_network(request, slot.replica) for slot in slots]
         rates = [slot.learning_rate for slot in slots]
         self._weights = StackWeights(networks, rates, request.device, request.config.momentum)
@@ -83,13 +97,14 @@ class StackLearner:
         return {}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
-        """Return the record of shuffled epochs, with the number of uses of the most used record."""
+        """Return the record of shuffled epochs, with the number of uses of the most used record or owner."""
         return self._request.client.event(
             sampling="shuffled",
             population=self._labels.shape[1],
             batch_size=self._request.records,
             steps=steps,
-            uses=int(self._batches.uses(slot).max()),
+            uses=most_uses(self._batches.uses(slot), self._units[slot]),
+            **self._facts,
         )
 
     def state(self) -> dict[str, Any]:

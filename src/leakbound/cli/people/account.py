@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from leakbound.accounting.runs import replay
+from leakbound.accounting.statement import Statement
 from leakbound.channels.channel import signal_to_noise
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.terminal import text_table
@@ -18,7 +19,7 @@ from leakbound.storage.tables import read_record
 
 _WORDS = {
     "networks": "networks",
-    "uses": "most uses of a record",
+    "uses": "most uses of one",
     "fresh_uses": "releases with independent noise",
     "printed": "as published, n steps (no bound for all records)",
     "linear": "uses added up",
@@ -26,7 +27,7 @@ _WORDS = {
     "images": "images behind the channel, without labels",
     "joint": "precisions added up",
     "labels": "labels, on top",
-    "record": "smallest valid bound, one record",
+    "record": "smallest valid bound, labels included",
     "epsilon": "epsilon",
     "delta": "delta",
 }
@@ -61,15 +62,21 @@ def account(
     except ValueError as error:
         raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
     if as_json:
-        sys.stdout.write(json.dumps({"provenance": str(provenance), "replay": rows}, indent=2) + "\n")
+        facts = {"provenance": str(provenance), "replay": rows, "statement": record["statement"]}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
-    cells = [["nats", "one network", "all networks"]]
+    about = Statement.from_numbers(record["statement"]["replica"]).subject
+    cells = [[f"nats about {about}", "one network", "all networks"]]
     for name, words in _WORDS.items():
         if rows[0][name] is not None:
             cells.append([words, *(f"{row[name]:.6g}" for row in rows)])
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
         joint = "computed again from events and channel; labels as stated"
+    sentences = [Statement.from_numbers(record["statement"][of]).sentence for of in ("replica", "replicas")]
+    sys.stdout.write("".join(f"{sentence}\n" for sentence in sentences))
+    if not record["statement"]["replica"]["secure"]:
+        sys.stdout.write("the numbers below would hold if the noise were secret: privacy_noise: secure\n")
     sys.stdout.write(
         f"{text_table(cells)}joint bound: {joint}\n"
         "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"

@@ -34,7 +34,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
     config = table.config
     for name, settings in config.datasets.items():
         # Left out unless it is set, so that earlier datasets are not prepared again.
-        unset = {"label_nats"} if settings.label_nats is None else set()
+        unset = {option for option in ("label_nats", "owner") if getattr(settings, option) is None}
         yield new_job(
             config,
             "prepare",
@@ -75,7 +75,8 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
 
     With secure noise, records are secret. Only the owner can read the files. Their hashes are keyed with a
     secret that is drawn each time and stays with the records. The labels do not influence which other records
-    are members. If the file is made again, its responses to labels are others, whose nats add up.
+    are members. All copies of a record have one response, that of the first. If the file is made again, its
+    responses to labels are others, whose nats add up.
 
     Example: leakbound step prepare --settings '{"dataset": "digits", "seed": 0, "config": {"members":
     100}}' --out digits.safetensors --provenance digits.json
@@ -101,6 +102,8 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
     storage.write_arrays(out, dataset.arrays(), {**metadata, "secret": dataset.secret}, private=private)
     sizes = {name: len(getattr(dataset, name).labels) for name in ("pool", "test", "aux")}
     sizes["copies"] = 0 if dataset.copies is None else sizes["pool"] - len({*dataset.copies.tolist()})
+    if dataset.owners is not None:
+        sizes["owners"] = len({*dataset.owners.tolist()})
     facts = {"sizes": sizes, "drawing": drawing, "classes": list(dataset.classes), "originals": originals}
     write_provenance(provenance, plain, {}, None, began, private=private, content=content, **facts)
 
@@ -125,6 +128,8 @@ def _responded(dataset: ImageDataset, settings: PrepareSettings) -> ImageDataset
     secure = settings.privacy_noise == "secure"
     draws = SecureDraws() if secure else numpy_generator(settings.seed, "datasets", dataset.name, "response")
     labels = response.randomize(dataset.pool.labels, draws.random((2, len(dataset.pool))))
+    if dataset.copies is not None:  # a second response to the label of a copy would add its nats
+        labels = labels[dataset.copies]
     return replace(dataset, pool=replace(dataset.pool, labels=labels), label_nats=response.capacity)
 
 
