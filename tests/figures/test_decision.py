@@ -229,8 +229,57 @@ def test_without_a_level_that_limits_identification_the_five_lines_ask_for_one_t
     assert why.startswith(
         "No level that was tried limits identification to 50 %. Nearest comes natural noise (1 nats a use)"
     )
-    assert "and is right for 80 % of new records. The lines below limit it to 50 % among 100" in why
-    assert (names["target"].probability, names["target"].among, names["target"].uses) == (0.5, MEMBERS, USES)
+    assert "and is right for 80 % of new records. The lines below apply it. Measure a somewhat smaller" in why
+    assert (names["target"].nats, names["target"].uses) == (2.5, USES)
+
+
+def test_where_dp_sgd_comes_nearest_the_five_lines_apply_it(decision, names):
+    """A multiplier of 2 in four steps on all records: Φ(Φ⁻¹(.01) + 2.5) at ε, where channels limit nothing."""
+    private = training("dpsgd", 2.0, sampling="poisson", batch_size=100, noise_multiplier=0.8, max_grad_norm=1.5)
+    vague = dataclasses.replace(
+        decision, trainings=TRAININGS | {"natural-1.0": TRAININGS["natural-8.0"], "dpsgd-4.0": private}
+    )
+    why = run(vague, names)
+    most = 100 * stats.norm.cdf(stats.norm.ppf(0.01) + 2.5)
+    assert f"Nearest comes DP-SGD (noise multiplier 4), with at most {most + 0.05:.1f} %, and is right for 70 %" in why
+    assert "The lines below apply it. Measure a somewhat larger noise multiplier next" in why
+    assert names["optimizer"].noise_multiplier == 0.8
+    assert f"{most + 0.05:.1f} % (DP)</td>" in decision_page(vague)
+    assert "(DP)</td>" not in decision_page(
+        dataclasses.replace(
+            vague,
+            trainings=TRAININGS | {"dpsgd-4.0": private | {"leakage": {"replica": {"record": 0.1}, "labels": 0.0}}},
+        )
+    )
+
+
+def test_half_takes_the_label_in(decision, names):
+    """The lines limit values and label together, or say that labels alone are too much."""
+    useless = valued(valued(decision, 0.05, "natural", "test_accuracy"), 0.05, "dpsgd", "test_accuracy")
+    assert "Labels alone may reveal more nats than 50 % allows" in useless.next_step[0]
+    why = run(of_digits(useless, label_nats=0.2), names)
+    assert "limit it to 50 % among 100 by natural noise, labels included" in why
+    whole = 0.5 * math.log(0.5 / 0.01) + 0.5 * math.log(0.5 / 0.99)
+    assert names["engine"].leakage().record <= whole
+    assert names["target"].nats == pytest.approx(whole - 0.2, abs=1e-5)
+
+
+def test_intervals_of_accuracies_take_the_test_records_in(decision):
+    """Wilson's interval where all replicas agree; 85 records alone give ± 4.5 points at .953."""
+    few = of_digits(valued(decision, 0.953, "natural", "test_accuracy"), test=85)
+    row = next(few.arms.query("defense == 'natural'").itertuples())
+    low, high = stats.binomtest(81, 85).proportion_ci(method="wilson")
+    assert (row.accuracy_low, row.accuracy_high) == pytest.approx((low, high), abs=2e-3)
+    assert 0.08 < row.accuracy_high - row.accuracy_low < 0.1
+    assert "all replicas share 85 of these" in decision_page(few)
+
+
+def test_bounds_of_seeded_noise_are_said_to_be_those_of_secret_noise(decision):
+    assert "have noise from a seed, and no bound" in decision_page(decision)
+    assert said(decision, "The networks of this comparison have noise from a seed, and no bound.")
+    config = decision.config.model_copy(update={"privacy_noise": "secure"})
+    secure = dataclasses.replace(decision, config=config)
+    assert "from a seed, and no bound" not in decision_page(secure) + " ".join(secure.sentences)
 
 
 def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision):
@@ -243,6 +292,7 @@ def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision)
     assert other.next_step[0].startswith("Take DP-SGD (noise multiplier 4): it is the only one of those tried")
     assert "limits identification to 50 % and beats guessing. It is right for 70 %" in other.next_step[0]
     none = valued(other, chance, "dpsgd", "test_accuracy")
+    assert len(none.next_step) == 1
     assert (
         "identification to 50 % and is right more often than a guess, the most frequent label (10 %)"
         in none.next_step[0]

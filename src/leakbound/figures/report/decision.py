@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.accounting.risk import bound_text, dp_naming_bound, naming_bound
+from leakbound.accounting.risk import bound_text, dp_naming_bound, identification_information, naming_bound
 from leakbound.claims.statistics import Estimate, mean_interval
 from leakbound.config.comparing import shares
+from leakbound.config.data import size_of
 from leakbound.config.whole import Config
 from leakbound.figures import style
 from leakbound.figures.report.page_templates import picture_address, templates
@@ -72,12 +74,24 @@ class Decision:
     def arms(self) -> pd.DataFrame:
         """Table of protections and levels: accuracy and AUC with 95 % intervals, bounds, diverged replicas.
 
-        An arm is useful if its accuracy is shown to exceed that of the most frequent label, or does with a single
-        replica.
+        Intervals of accuracies hold both what differs between replicas and the choice of the test records, which
+        all replicas share. An arm is useful if its accuracy is shown to exceed that of the most frequent label, or
+        does with a single replica.
         """
         rows = self.tables["comparison"]
         arms = pd.DataFrame(list(self._arms(rows[rows["chosen"] & (rows["length"] == "full")])))
         return arms.assign(useful=arms["accuracy_low"].fillna(arms["accuracy"]) > self.majority)
+
+    @property
+    def tested(self) -> int:
+        """Number of test records."""
+        ((name, dataset),) = [*self.config.datasets.items()][:1]
+        return size_of(name, dataset).test
+
+    @property
+    def secure(self) -> bool:
+        """True if the noise of all trainings is secret, so that bounds hold for them as they are."""
+        return self.config.privacy_noise == "secure"
 
     @property
     def sees_uploads(self) -> bool:
@@ -147,7 +161,7 @@ class Decision:
                     "rate": accuracy["learning_rate"].mode().min(),
                     "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
                     "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
-                    **_share("accuracy", accuracy["value"]),
+                    **_with_test_records(_share("accuracy", accuracy["value"]), self.tested),
                     **_share("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
                     **_share("uploads", self._uploads_auc(of_arm["run"])),
                     **self._bounds(self.trainings[of_arm["run"].iloc[0]]),
@@ -162,14 +176,16 @@ class Decision:
         stated = training["leakage"]
         nats = math.inf if stated is None else stated["replica"]["record"] + stated["labels"]
         identified = naming_bound(nats, event.population)
+        by_noise = math.inf
         if event.bound == "epsilon" and event.noise_multiplier:
             steps = event.noise_multiplier, event.sample_rate, event.steps
-            identified = min(identified, dp_naming_bound(*steps, event.population))
+            by_noise = dp_naming_bound(*steps, event.population, event.rows)
         return {
             "event": event,
             "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
             "nats": nats,
-            "identified": identified,
+            "identified": min(identified, by_noise),
+            "by_noise": by_noise < identified,
             "recovered": self.recoverable(nats),
         }
 
@@ -219,10 +235,39 @@ class Decision:
     def next_step(self) -> list[str]:
         """Choice of an arm and its reason, lines of code that apply it, and the meaning of their names."""
         natural = self.arms[self.arms["defense"] == "natural"]
-        if self.winner is None and natural.empty:
-            return ["No protection that was tried limits identification to 50 %."]
-        arm = natural.iloc[0] if self.winner is None else self.winner
+        arm = self.winner if self.winner is not None else self.nearest
+        if arm is None:
+            if natural.empty or self.values_target <= 0:
+                return [self._nothing()]
+            arm = natural.iloc[0]
         return [part.strip() for part in self._text("next_step.txt", arm=arm).split("\n\n")]
+
+    def _nothing(self) -> str:
+        """Say that no protection and no level limits identification to .5, and what stands in the way."""
+        useless = (
+            f" and is right more often than a guess, the most frequent label ({100 * self.majority:.3g} %)"
+        )
+        limited = bool((self.arms["identified"] <= _RECOMMENDED).any())
+        sentence = f"No level that was tried limits identification to 50 %{useless if limited else ''}."
+        if self.values_target <= 0:
+            sentence += (
+                " Labels alone may reveal more nats than 50 % allows: limit them first, by --label-nats."
+            )
+        return sentence
+
+    @cached_property
+    def nearest(self) -> pd.Series | None:
+        """The useful arm above .5 with the least identification, of those that a few lines apply, or None."""
+        arms = self.arms.query("@_RECOMMENDED < identified < @_CERTAIN and useful and defense in @_APPLIED")
+        return None if arms.empty else arms.loc[arms["identified"].idxmin()]
+
+    @property
+    def values_target(self) -> float:
+        """Nats about the values of a record that keep identification at .5 if its label is released too."""
+        population = self.arms["event"].iloc[0].population
+        label_nats = next(iter(self.config.datasets.values())).label_nats
+        released = math.log(self.classes) if label_nats is None else label_nats
+        return identification_information(_RECOMMENDED, population) - released
 
     def _text(self, name: str, **values: Any) -> str:
         """Fill in a template of sentences."""
@@ -243,6 +288,21 @@ def decision_page(decision: Decision) -> str:
     }
     page = templates().get_template("decision.html")
     return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
+
+
+def _with_test_records(shares: dict[str, float], tested: int) -> dict[str, float]:
+    """Widen the interval of an accuracy by Wilson's interval for the test records, which all replicas share."""
+    accuracy, low, high = shares["accuracy"], shares["accuracy_low"], shares["accuracy_high"]
+    if math.isnan(accuracy):
+        return shares
+    z = float(stats.norm.ppf(0.975))
+    middle = (accuracy + z**2 / (2 * tested)) / (1 + z**2 / tested)
+    half = math.sqrt(accuracy * (1 - accuracy) / tested + z**2 / (4 * tested**2)) * z / (1 + z**2 / tested)
+    ends = {
+        "accuracy_low": max(0.0, accuracy - math.hypot(accuracy - low, accuracy - (middle - half))),
+        "accuracy_high": min(1.0, accuracy + math.hypot(high - accuracy, middle + half - accuracy)),
+    }
+    return {**shares, **ends}
 
 
 def _share(name: str, values: pd.Series) -> dict[str, float]:
