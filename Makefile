@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
-  chaos report ui check lock site reference figures sbom
+  chaos report ui check lock site reference figures sbom release
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -126,6 +126,10 @@ check: .venv/ready
 sbom: .venv/ready # the checkout first on the path, or its folder would be named as what was installed
 	mkdir -p results
 	PYTHONPATH=src cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o results/sbom.json .venv/bin/python
+
+# Files of VERSION in dist/, checked in an empty environment; docs/contributing.md says what remains to be done.
+release: .venv/ready
+	python tools/release.py $(VERSION)
 
 # Resolve with pip where torch resolves to its CPU build, then list the hashes of all files of each release;
 # docs/contributing.md says why. Pins of the other environments are kept, and hashed anew.
