@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from project_copy import ROOT, environment
 
 from leakbound import load_run, registry, storage
@@ -24,6 +25,7 @@ from leakbound.cli.runs.finished import FinishedRun
 from .conftest import WHOLE
 
 RUN = "digits/lenet/natural-4/n20-b32"
+CLOSED_FORMS = ROOT / "config/figures/zeng2022.yaml"
 
 
 @contextmanager
@@ -155,6 +157,28 @@ def test_second_call_does_nothing_even_after_a_remark_and_changed_code_reruns_on
         path.write_text(original)
     assert planned["attack"] == len(whole.runs())  # membership on each of the trained runs, no other attack
     assert not {"train", "calibrate", "prepare", "illustrate"} & planned.keys()
+
+
+def test_claims_of_more_figures_than_a_command_line_holds_run_to_the_end_and_a_failure_prints_no_settings(fresh):
+    figure = next(one for one in yaml.safe_load(CLOSED_FORMS.read_text())["figures"] if one["id"] == "fig04")
+    many = [figure | {"id": f"{figure['id']}_{number}"} for number in range(138)]
+    assert len(json.dumps(many, separators=(",", ":"))) > 131_071  # the longest argument of a process on Linux
+    (fresh.folder / "config/many.yaml").write_text(yaml.safe_dump({"figures": many}))
+    fresh.configure({**fresh.config, "catalogue": "config/many.yaml", "studies": {}, "theory": {"case1": {}}})
+    target = fresh.results / "claims.parquet"
+    asked = ("--", str(target.relative_to(fresh.folder)))
+    done = fresh.snakemake(*asked)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = pd.read_parquet(target)
+    assert verdicts["figure"].nunique() == len(many)
+
+    target.unlink()
+    rows = fresh.results / "tables/theory/case1.parquet"
+    rows.write_bytes(rows.read_bytes()[:-1])
+    failed = fresh.snakemake(*asked)
+    assert failed.returncode == 1
+    assert f"{rows.relative_to(fresh.folder)}: " in failed.stderr
+    assert max(map(len, failed.stderr.splitlines())) < 500
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,9 @@ rule claims:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        settings=settings("claims", "claims"),
-        code=code("claims", "claims"),
-        root=CONFIG.root,
+        results=results_hash("claims"),
     shell:
-        "exec leakbound step claims --settings {params.settings:q} --root {params.root} --out {output.out}"
-        " --scoreboard {output.scoreboard} --counts {output.counts} > {log} 2>&1"
+        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule claims' " > {log} 2>&1"
 
 
 rule figures:
