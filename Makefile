@@ -44,7 +44,7 @@ test-flower: .venv/ready .venv-flower/ready
 # Lightning, Accelerate and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
 test-frameworks: .venv/ready .venv-frameworks/ready
 	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_accelerate.py tests/engine/test_lightning.py \
-	  tests/engine/test_examples.py
+	  tests/engine/test_huggingface.py tests/engine/test_examples.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready

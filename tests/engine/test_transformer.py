@@ -1,16 +1,41 @@
 """The transformer as scikit-learn's own checks see it, and its guarantee."""
 
+import copy
+import math
+import os
+import pickle
+import subprocess
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
-from gaussians import gaussian
+import sklearn
+from gaussians import RANGE, forked, gaussian
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from leakbound import Channel, Leakage
+from leakbound import BudgetError, Channel, GuaranteeError, Leakage, Ledger
 from leakbound.channels import channel_capacity, population_moments
+from leakbound.engine.saved import UncountedWarning
 from leakbound.registry import SHAPES
 
 PUBLIC = gaussian(2000).astype(np.float64)
+ROWS = gaussian(20, 1)
+NAMES = ["age", "mass", "size", "time"]
+FRAME, AUXILIARY = (pd.DataFrame(rows, columns=NAMES) for rows in (ROWS, PUBLIC))
+LABELS = np.arange(20) % 2
+
+
+def channel(target=3.0, **options) -> Channel:
+    return Channel(target, **{"auxiliary": PUBLIC, "value_range": RANGE, **options})
 
 
 # The checks seed random_state, and seeded noise belongs to the record, so that every check holds.
@@ -51,3 +76,234 @@ def test_columns_in_very_different_units_are_warned_of_where_noise_is_the_same_f
     Channel(3.0, shape="white").fit(PUBLIC * units)  # follows the data: a warning would be an error
     rare = np.where(np.arange(2000)[:, None] % 50 == 0, PUBLIC, 0.0)
     Channel(3.0).fit(np.hstack([PUBLIC, rare[:, :1] / 20]))  # one value that hardly varies is no other unit
+
+
+# -- owners ------------------------------------------------------------------------------------------------------------
+PATIENTS = np.repeat(np.arange(10), 2)
+
+
+@pytest.mark.parametrize("way", ["column", "index", "array", "named index of numbers"])
+def test_rows_of_an_owner_add_up_whatever_says_whose_they_are(way):
+    """The values of an owner's rows may depend on each other, so their nats are added and not their precisions."""
+    options, rows, owners = {}, FRAME, None
+    if way == "column":
+        options, rows = {"owner": "patient"}, FRAME.assign(patient=PATIENTS)
+    elif way == "index":
+        rows = FRAME.set_index(PATIENTS)
+    elif way == "array":
+        owners = PATIENTS
+    else:
+        rows = FRAME.set_index(pd.RangeIndex(20, name="patient"))
+    made = channel(**options)
+    noisy = made.fit_transform(rows, owner=owners)
+    assert noisy.shape == (20, 4)
+    assert made.feature_names_in_.tolist() == NAMES
+    several = 1 if way == "named index of numbers" else 2
+    assert made.leakage() == pytest.approx(several * made.leakage(1))
+    assert f"all records of one owner together (at most {several})" in str(made.leakage())
+    planned = clone(made).set_params(target=Leakage(3.0, uses=1)).fit(rows, owner=owners)
+    with pytest.raises(BudgetError):
+        planned.transform(rows, owner=owners)
+
+
+def test_an_index_that_numbers_the_rows_from_0_names_nobody_and_false_leaves_any_out():
+    for made, rows in ((channel(), FRAME), (channel(owner=False), FRAME.set_index(PATIENTS))):
+        made.fit_transform(rows)
+        assert made.leakage() == pytest.approx(made.leakage(1))
+        assert "views of one record are not known" in str(made.leakage())
+
+
+def test_parts_scales_and_folds_of_a_patient_are_uses_of_it(tmp_path):
+    """5 nats were once told where two channels on columns of one row had released 8.5."""
+    ledger = Ledger.create(tmp_path / "uses.db").path
+    whose = FRAME.set_index(np.arange(100, 120))
+    parts = [
+        (str(at), channel(auxiliary=AUXILIARY[part], ledger=ledger), part)
+        for at, part in enumerate((NAMES[:3], NAMES[1:]))
+    ]
+    both = ColumnTransformer(parts).fit(whose)
+    made = both.transformers_[0][1]
+    assert made.leakage() == pytest.approx(2 * made.leakage(1))
+    planned = channel(Leakage(3.0, uses=1), auxiliary=None)
+    scaled = make_pipeline(StandardScaler().set_output(transform="pandas"), planned).fit(whose)
+    scaled.transform(whose)
+    fold = clone(scaled).fit(whose.iloc[1:])
+    with pytest.raises(BudgetError, match="all rows of the owner 101"):
+        fold.transform(whose.iloc[1:])
+
+
+def test_owners_pass_through_pipelines_by_routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        made = channel().set_fit_request(owner=True).set_transform_request(owner=True)
+        model = make_pipeline(made, LogisticRegression()).fit(ROWS, LABELS, owner=PATIENTS)
+    assert model[0].leakage() == pytest.approx(2 * model[0].leakage(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "message"),
+    [
+        ({"owner": "who"}, {}, "columns 'age', 'mass', 'size', 'time', so give a frame with this column"),
+        ({"owner": 3}, {}, "give the name of a column, None for the index of a frame, or False"),
+        ({}, {"owner": PATIENTS[:3]}, r"owner of shape \(3,\): give one for each of the 20 rows"),
+        ({}, {"owner": np.where(PATIENTS > 3, PATIENTS, np.nan)}, "that of record 0 is nan"),
+    ],
+)
+def test_owners_that_are_none_are_refused(options, arguments, message):
+    with pytest.raises(GuaranteeError, match=message):
+        channel(**options).fit_transform(FRAME, **arguments)
+
+
+# -- labels ------------------------------------------------------------------------------------------------------------
+def test_labels_that_a_classifier_sees_are_counted_or_said_not_to_be():
+    """5 nats were once told where the label had added its own."""
+    made = make_pipeline(channel(classes=2), LogisticRegression()).fit(ROWS, LABELS)[0]
+    assert made.leakage() == pytest.approx(made.calibration_.information(1) + math.log(2))
+    assert "of them by labels" in str(made.leakage())
+    once = float(made.leakage())
+    again = clone(made).fit(ROWS, LABELS.astype(float))  # the same labels
+    assert again.leakage() == pytest.approx(once)
+    names = clone(made).fit(ROWS, np.where(LABELS, "ill", "well"))  # others
+    assert names.leakage() == pytest.approx(once + math.log(2))
+    for target in (LABELS, ROWS[:, 0]):  # a regression target is a value
+        made = make_pipeline(channel(), LogisticRegression() if target is LABELS else StandardScaler())
+        made = made.fit(ROWS, target)[0]
+        assert made.leakage() == pytest.approx(made.calibration_.information(1))
+        assert "plus labels, not counted" in str(made.leakage())
+
+
+def test_labels_that_were_released_uncounted_stay_so():
+    first = channel()
+    first.fit_transform(ROWS, LABELS)
+    counted = clone(first).set_params(classes=2)
+    counted.fit_transform(ROWS, LABELS)
+    assert "plus labels, not counted" in str(counted.leakage())
+
+
+def test_more_labels_than_classes_are_refused():
+    with pytest.raises(GuaranteeError, match="y has 20 different values: classes = 2 counts no more"):
+        channel(classes=2).fit(ROWS, ROWS[:, 0])
+
+
+# -- auxiliary records -------------------------------------------------------------------------------------------------
+def test_auxiliary_columns_are_found_by_name():
+    """3 nats were once told where columns in another order let 4.1 pass."""
+    made = channel(auxiliary=AUXILIARY[NAMES[::-1]], shape="rate_distortion").fit(FRAME)
+    in_order = channel(auxiliary=AUXILIARY, shape="rate_distortion").fit(FRAME)
+    np.testing.assert_array_equal(made.calibration_.moments.mean, in_order.calibration_.moments.mean)
+    with pytest.raises(GuaranteeError, match="auxiliary: lacks the columns 'age' of X"):
+        channel(auxiliary=AUXILIARY.rename(columns={"age": "years"})).fit(FRAME)
+
+
+def test_one_private_row_among_the_auxiliary_ones_is_refused():
+    with pytest.raises(GuaranteeError, match="row 7 is one of the auxiliary records"):
+        channel(auxiliary=np.concatenate([PUBLIC, ROWS[7:8]])).fit(ROWS)
+    with pytest.raises(GuaranteeError, match="row 1 is one of the auxiliary records"):
+        channel().fit(ROWS).transform(np.concatenate([ROWS[:1], PUBLIC[3:4]]))
+
+
+# -- copies in other processes -----------------------------------------------------------------------------------------
+def served(held: bytes, rows: np.ndarray) -> str:
+    """What another process says that serves rows."""
+    try:
+        return str(pickle.loads(held).transform(rows).shape)
+    except GuaranteeError as error:
+        return str(error)
+
+
+def test_a_fitted_channel_serves_new_rows_in_another_process_and_no_others():
+    made = channel(Leakage(3.0, uses=1)).fit(ROWS)
+    held = pickle.dumps(made)
+    with get_context("spawn").Pool(1) as pool:
+        new, again, old = pool.starmap(served, [(held, gaussian(5, 7)), (held, gaussian(5, 7)), (held, ROWS[:2])])
+    assert new == "(5, 4)"
+    assert "row 0 would be used 2 times" in again  # copies in one process know of each other
+    assert "row 0 was given to this channel in the process that fitted it" in old
+
+
+def test_under_another_account_rows_that_were_used_are_not_recognised_which_is_warned_of(monkeypatch, tmp_path):
+    held = pickle.dumps(channel().fit(ROWS))
+
+    def elsewhere():
+        monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "other.key"))
+        with pytest.warns(UncountedWarning, match="fitted under another account"):
+            return pickle.loads(held).transform(gaussian(5, 7)).shape
+
+    assert forked(elsewhere)() == (5, 4)
+
+
+def test_a_pickle_holds_no_row_and_no_moments_of_rows_in_the_clear(monkeypatch, tmp_path):
+    """Who knew all rows but one once computed the last one from the mean in the pickle."""
+    made = channel(auxiliary=None).fit(ROWS)
+    noisy = made.transform(ROWS)
+    held, moments = pickle.dumps(made), made.calibration_.moments
+    for array in (moments.mean, moments.covariance[0], ROWS[3].astype(np.float64), ROWS[3]):
+        assert array.tobytes() not in held
+    assert pickle.loads(held).transform(ROWS).shape == noisy.shape
+    assert pickle.loads(held).leakage() == pytest.approx(made.leakage())  # in this process they count together
+    monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "other.key"))
+    with pytest.raises(GuaranteeError, match="was sealed by another account"):
+        pickle.loads(held)
+
+
+def test_a_copy_counts_in_the_ledger_by_its_path(tmp_path):
+    path = Ledger.create(tmp_path / "uses.db").path
+    made = channel(Leakage(3.0, uses=2), ledger=path).fit(ROWS)
+    for one in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        one.transform(ROWS)
+    with pytest.raises(BudgetError):
+        made.transform(ROWS)
+    assert f"counted in {path} since " in str(made.leakage())
+
+
+def test_a_state_holds_plain_values_alone(tmp_path):
+    """So that skops writes it: neither a lock, nor a connection, nor objects but the target."""
+    plain = int | float | str | bytes | bool | np.ndarray | np.generic | Leakage | type(None)
+
+    def check(value):
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, list | tuple):
+            for part in value:
+                check(part)
+        else:
+            assert isinstance(value, plain), value
+
+    for options in ({}, {"ledger": str(Ledger.create(tmp_path / "uses.db").path)}, {"auxiliary": None}):
+        check(channel(Leakage(3.0, uses=2), classes=2, **options).fit(ROWS, LABELS).__getstate__())
+
+
+def test_searches_in_other_processes_are_refused():
+    model = make_pipeline(channel(), LogisticRegression())
+    with pytest.raises(GuaranteeError, match="give it a ledger=PATH"):
+        cross_val_score(model, ROWS, LABELS, cv=2, n_jobs=2, error_score="raise")
+
+
+# -- types -------------------------------------------------------------------------------------------------------------
+def test_float32_stays_float32_and_a_frame_a_frame():
+    made = channel().set_output(transform="pandas").fit(FRAME)
+    assert (made.transform(FRAME).dtypes == np.float32).all()
+    assert channel().fit_transform(ROWS).dtype == np.float32
+    assert channel().fit_transform(ROWS.astype(np.float64)).dtype == np.float64
+
+
+DISPATCH = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import sklearn, torch
+from gaussians import RANGE, gaussian
+from leakbound import Channel
+rows = torch.from_numpy(gaussian(20, 1))
+for dispatches in (False, True):
+    with sklearn.config_context(array_api_dispatch=dispatches):
+        made = Channel(3.0, auxiliary=gaussian(400), value_range=RANGE).fit_transform(rows)
+        print(type(made).__name__, made.dtype)
+"""
+
+
+def test_a_tensor_stays_one_where_scikit_learn_dispatches():
+    """SciPy reads the variable that this needs once, so it is another process."""
+    command = [sys.executable, "-c", DISPATCH, str(Path(__file__).parent)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"SCIPY_ARRAY_API": "1"}
+    )
+    assert done.stdout.splitlines() == ["ndarray float32", "Tensor torch.float32"]

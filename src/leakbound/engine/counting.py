@@ -15,7 +15,7 @@ from torch import Tensor
 from leakbound.accounting.leakage import Held
 from leakbound.engine.accountant import alike
 from leakbound.engine.counted import CountedRecords, SavedCollection, pairs, written
-from leakbound.engine.identity import Identity, Label, LabelCount
+from leakbound.engine.identity import Identity, Label, LabelCount, words
 from leakbound.engine.ledger import Ledger, Rows, process
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
@@ -304,6 +304,10 @@ class Counter:
     def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
         """Return all uses of a collection's records."""
         return np.where(records.registered, self.ledger.releases(self._number, records.digests[:, 0]), 0)
+
+    def knows(self, contents: Sequence[bytes]) -> bool:
+        """Return whether one of some records was released, by digests without a key."""
+        return bool(self.ledger.releases(self._number, words(self.identity.of(contents))).any())
 
     def state(self) -> dict[str, Any]:
         """Collect digests, counts and copies of all collections, also of those not protected yet."""

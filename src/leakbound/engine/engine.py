@@ -40,6 +40,8 @@ from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import BatchNoise, ProtectedDataset, ProtectedLoader, in_ranks, together
 from leakbound.engine.targets import Target, as_target
 
+_COMPARED = 256  # records of a dataset that an evaluation reads
+
 
 class ChannelEngine:
     """Add calibrated noise to records before a training sees them, and account for what they leak.
@@ -340,16 +342,50 @@ class ChannelEngine:
             self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
         )
         if not isinstance(data, DataLoader):
-            return ProtectedDataset(data, released, place)
+            return ProtectedDataset(data, released, place, self)
         return ProtectedLoader(data, released, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
-        """Return whether :meth:`protect` returned a loader, or all of a mapping or list of them."""
+        """Return whether :meth:`protect` returned a loader or dataset, or all of a mapping or list of them."""
         if isinstance(loader, Mapping):
             loader = [*loader.values()]
         if isinstance(loader, list | tuple):
             return len(loader) > 0 and all(map(self.protects, loader))
+        if isinstance(loader, ProtectedDataset):
+            return loader.engine is self
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
+
+    def recognised(self, dataset: Any, key: Key = None) -> int:
+        """Count the records of a dataset that this engine protects or has counted, among at most 256 of it.
+
+        They are compared by their values, and by their places in a dataset that is protected. A stream, and
+        records of another form, are not compared.
+
+        Args:
+            dataset: Map-style dataset of clean records.
+            key: Place of the input in a record, if it is another than in the calibration data.
+        """
+        try:
+            count = len(dataset_of(dataset))
+        except GuaranteeError:
+            return 0
+        places, place = Places.of(dataset), self._key if key is None else key
+        chosen = np.random.default_rng().permutation(count)[:_COMPARED]
+        counted = np.zeros(len(chosen), bool)
+        for number, base in enumerate(places.bases):
+            records = self._counter.collections.values()
+            shown = next((each.shown for each in records if each.base and each.base[0] is base), None)
+            if shown is not None:
+                here = np.flatnonzero(places.which[chosen] == number)
+                counted[here] = shown[places.records[chosen[here]]]
+        for at in np.flatnonzero(~counted):
+            try:
+                values = input_of(dataset[int(chosen[at])], place)[None]
+            except (GuaranteeError, TypeError):
+                continue
+            if self.layout.fits(values):
+                counted[at] = self._counter.knows(self._counter.identity.contents(values))
+        return int(counted.sum())
 
     def _released(
         self,

@@ -14,7 +14,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, shake_256
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,35 @@ def _mixed(key: bytes, salt: bytes) -> bytes:
     """Add the owner's key to a key, modulo 2. The same operation seals and opens."""
     mask = blake2b(salt, digest_size=KEY, key=_owner_key()).digest()
     return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
+
+
+def seal(data: bytes) -> bytes:
+    """Seal data by the owner's key, so that no other account can read them."""
+    salt, key = os.urandom(WORD), _owner_key()
+    hidden = _masked(data, key + salt)
+    return salt + blake2b(salt + hidden, digest_size=WORD, key=key).digest() + hidden
+
+
+def unseal(data: bytes) -> bytes:
+    """Return the data that :func:`seal` has sealed.
+
+    Raises:
+        GuaranteeError: If another account has sealed them, or they were changed.
+    """
+    salt, mark, hidden, key = data[:WORD], data[WORD : 2 * WORD], data[2 * WORD :], _owner_key()
+    if not compare_digest(mark, blake2b(salt + hidden, digest_size=WORD, key=key).digest()):
+        raise GuaranteeError(
+            f"what was calibrated to the records that it protects was sealed by another account than the one of "
+            f"{owner_file()}: calibrate to public records to hand it on, or set LEAKBOUND_KEY to the key file of that "
+            "account"
+        )
+    return _masked(hidden, key + salt)
+
+
+def _masked(data: bytes, secret: bytes) -> bytes:
+    """Add a stream that only the secret can repeat, modulo 2. The same operation seals and opens."""
+    stream = np.frombuffer(shake_256(secret).digest(len(data)), np.uint8)
+    return (np.frombuffer(data, np.uint8) ^ stream).tobytes()
 
 
 def owner_file() -> Path:

@@ -260,6 +260,27 @@ class Ledger:
             self._heirs[place] = Ledger(key)
         return self._heirs[place]
 
+    @classmethod
+    def in_memory(cls, number: bytes, made_in: bytes) -> Ledger:
+        """Return the ledger in memory of a number, or one that refuses to count where that is gone or elsewhere.
+
+        Args:
+            number: Number of the ledger.
+            made_in: Name of the process that made it.
+        """
+        return _of_name(number, b"", made_in)
+
+    @property
+    def foreign(self) -> bool:
+        """True if it lies in the memory of another process, and so cannot count here."""
+        return self.path is None and self._process != process()
+
+    def records(self) -> Int[np.ndarray, " records"]:
+        """Return the words of all records that it knows."""
+        with self._opened() as connection:
+            rows = connection.execute("SELECT record FROM uses UNION SELECT record FROM labels").fetchall()
+        return np.array(rows, np.int64).reshape(-1)
+
     def check_process(self) -> None:
         """Refuse to count in memory in another process than that of the original.
 
@@ -682,6 +703,7 @@ def _of_name(number: bytes, key: bytes, made_in: bytes) -> Ledger:
     if (here := Ledger._alive.get((process(), number))) is not None:
         return here
     foreign = object.__new__(Ledger)
+    made_in = b"" if made_in == process() else made_in  # it is gone
     foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
     foreign._near = {}
     return foreign

@@ -14,6 +14,7 @@ except ImportError:  # the older name of the same
     from pytorch_lightning import Callback
 
 from leakbound.engine.engine import ChannelEngine
+from leakbound.engine.loaders import check_evaluation, check_resumed, check_training
 from leakbound.engine.refusals import GuaranteeError
 
 
@@ -23,28 +24,59 @@ class ChannelCallback(Callback):
     Args:
         engine: Engine whose loader is trained on.
         metric: Name under which the smallest valid bound of the most used record, in nats, is logged at the
-            end of each epoch.
+            end of each epoch. Where labels are not counted, ``_plus_labels_not_counted`` is added to it.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
         self.engine, self.metric = engine, metric
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse a training whose records do not pass the channel.
+        """Refuse a training whose records do not pass the channel, or whose earlier uses are not known.
 
         Raises:
-            GuaranteeError: If its loader is not a protected one of this engine.
+            GuaranteeError: If one of its loaders is not a protected one of this engine, or its checkpoint has
+                no counts.
         """
-        if not self.engine.protects(trainer.train_dataloader):
-            raise GuaranteeError(
-                "the trainer reads clean records: give fit the loader that engine.protect returns"
-            )
+        check_training(self.engine, trainer.train_dataloader)
+        if trainer.ckpt_path is not None:
+            check_resumed(self.engine, trainer.ckpt_path)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse a validation on the records of the training as they are.
+
+        Raises:
+            GuaranteeError: If a loader reads some.
+        """
+        check_evaluation(self.engine, trainer.val_dataloaders, "validation")
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse a test on the records of the training as they are.
+
+        Raises:
+            GuaranteeError: If a loader reads some.
+        """
+        check_evaluation(self.engine, trainer.test_dataloaders, "test")
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what has leaked, and stop once records have no uses left."""
-        pl_module.log(self.metric, self.engine.leakage().record)
+        check_training(self.engine, trainer.train_dataloader)  # it may have been loaded again
+        account = self.engine.leakage()
+        more = "_plus_labels_not_counted" if account.labels is None else ""
+        pl_module.log(f"{self.metric}{more}", account.record)
         if self.engine.remaining == 0:
             trainer.should_stop = True
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Say why a protected loader cannot be overfitted to shuffled batches.
+
+        Raises:
+            GuaranteeError: If Lightning has tried to build another loader of the clean records.
+        """
+        if trainer.overfit_batches and "needs to subclass" in str(exception):
+            raise GuaranteeError(
+                f"overfit_batches = {trainer.overfit_batches}: Lightning turns shuffling off by a loader of its own, "
+                "which would read clean records: protect a loader with shuffle=False"
+            ) from exception
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts, for the checkpoint."""

@@ -337,10 +337,14 @@ class ProtectedDataset(Dataset[Any]):
         dataset: Clean records.
         released: Path of its records through the channel.
         key: Place of the input in a record.
+        engine: Engine that protects them.
+
+    Attributes:
+        engine: As given.
     """
 
-    def __init__(self, dataset: Any, released: Released, key: Key) -> None:
-        self._clean, self._released = _Positions(dataset, key), released
+    def __init__(self, dataset: Any, released: Released, key: Key, engine: Any) -> None:
+        self._clean, self._released, self.engine = _Positions(dataset, key), released, engine
 
     def __len__(self) -> int:
         return len(self._clean)

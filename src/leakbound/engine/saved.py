@@ -10,6 +10,7 @@ user names. Its file name is a digest of the records, so whoever lists the folde
 was used.
 """
 
+import io
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -26,7 +27,7 @@ from leakbound.channels.covariance import DENSE, Moments, unshrunk
 from leakbound.channels.directions import Directions
 from leakbound.channels.shapes import shape_named
 from leakbound.engine.calibrations import Calibration, Stage
-from leakbound.engine.identity import Identity
+from leakbound.engine.identity import Identity, seal, unseal
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
@@ -132,16 +133,8 @@ def write_calibration(
     Raises:
         GuaranteeError: If the covariance or its axes are never formed, and so cannot be written.
     """
-    channel, moments = calibration.channel, calibration.moments
-    if isinstance(channel.basis, Directions) or moments.dimension > DENSE:
-        raise GuaranteeError(
-            f"{channel.shape} noise for {moments.count} records of {moments.dimension} values is computed from these "
-            f"records, and a file would hold them: keep the public records, or take shape='natural' and at most "
-            f"{DENSE} values"
-        )
-    spectrum = calibration.spectrum
-    parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
-    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    moments = calibration.moments
+    arrays, described = _parts(calibration)
     arrays["digests"] = np.frombuffer(b"".join(sorted(public)), np.uint8).reshape(-1, _DIGEST)
     provenance = {
         **commit(),
@@ -153,8 +146,7 @@ def write_calibration(
     strings = {
         "kind": kind,
         "format": str(_FORMAT),
-        "channel": json.dumps(channel.metadata()),
-        "spectrum": json.dumps(spectrum.metadata()),
+        **described,
         "facts": json.dumps(facts),
         "provenance": json.dumps(provenance),
     }
@@ -185,16 +177,8 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         )
     # Its contents: channel, spectrum and moments, which must belong together.
     try:
-        parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
         digests = arrays.pop("digests")
-        for name, array in arrays.items():
-            part, _, of = name.partition(".")
-            parts[part][of] = array
-        spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
-        channel = GaussianChannel.from_arrays(
-            parts["channel"], json.loads(strings["channel"]), spectrum.basis
-        )
-        calibration = Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
+        calibration = _assembled(arrays, strings)
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")
         _check_agreement(calibration)
@@ -204,6 +188,76 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         raise GuaranteeError(
             f"{path}: its contents are inconsistent ({error}): save the engine again"
         ) from error
+
+
+def packed(calibration: Calibration, facts: Mapping[str, Any], *, sealed: bool) -> Any:
+    """Pack a calibration and facts into plain values for a pickle.
+
+    Args:
+        calibration: The channel, with the moments that it was calibrated to.
+        facts: Plain values for JSON.
+        sealed: Whether the key of the owner's account seals it, as a statistic of the protected records.
+
+    Raises:
+        GuaranteeError: If it is to be sealed, and would hold the records themselves.
+    """
+    try:
+        arrays, strings = _parts(calibration)
+    except GuaranteeError:
+        if sealed:
+            raise
+        return {"calibration": calibration, "facts": json.dumps(facts)}
+    strings["facts"] = json.dumps(facts)
+    if not sealed:
+        return {"arrays": arrays, "strings": strings}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, strings=np.array(json.dumps(strings)), **arrays)
+    return {"sealed": seal(buffer.getvalue())}
+
+
+def unpacked(kept: Mapping[str, Any]) -> tuple[Calibration, dict[str, Any]]:
+    """Return a calibration and facts of :func:`packed`.
+
+    Raises:
+        GuaranteeError: If another account has sealed it.
+    """
+    if "calibration" in kept:
+        return kept["calibration"], json.loads(kept["facts"])
+    arrays, strings = dict(kept.get("arrays", {})), dict(kept.get("strings", {}))
+    if "sealed" in kept:
+        with np.load(io.BytesIO(unseal(kept["sealed"])), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        strings = json.loads(str(arrays.pop("strings")))
+    return _assembled(arrays, strings), json.loads(strings["facts"])
+
+
+def _parts(calibration: Calibration) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return the arrays of a calibration, and strings that describe its channel and spectrum.
+
+    Raises:
+        GuaranteeError: If the covariance or its axes are never formed.
+    """
+    channel, spectrum, moments = calibration.channel, calibration.spectrum, calibration.moments
+    if isinstance(channel.basis, Directions) or moments.dimension > DENSE:
+        raise GuaranteeError(
+            f"{channel.shape} noise for {moments.count} records of {moments.dimension} values is computed from these "
+            f"records, and a file would hold them: keep the public records, or take shape='natural' and at most "
+            f"{DENSE} values"
+        )
+    parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
+    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    return arrays, {"channel": json.dumps(channel.metadata()), "spectrum": json.dumps(spectrum.metadata())}
+
+
+def _assembled(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> Calibration:
+    """Make a calibration of the parts that :func:`_parts` returns."""
+    parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
+    for name, array in arrays.items():
+        part, _, of = name.partition(".")
+        parts[part][of] = array
+    spectrum = Spectrum.from_arrays(parts["spectrum"], json.loads(strings["spectrum"]))
+    channel = GaussianChannel.from_arrays(parts["channel"], json.loads(strings["channel"]), spectrum.basis)
+    return Calibration(channel, spectrum, Moments.from_arrays(parts["moments"]))
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> str:

@@ -3,49 +3,91 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, _clone_parametrized
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from leakbound.accounting.leakage import Held
+from leakbound.accounting.statement import state
 from leakbound.channels.shapes import shape_named
+from leakbound.engine import saved
 from leakbound.engine.calibrations import OwnMoments, unlike_units, warn_of_records
-from leakbound.engine.identity import Identity, refuse_shared, words
-from leakbound.engine.ledger import Ledger
-from leakbound.engine.records import Layout
+from leakbound.engine.frames import on_host, ordered_as, owners_of
+from leakbound.engine.identity import Identity, LabelCount, words
+from leakbound.engine.ledger import Ledger, process
+from leakbound.engine.records import Layout, as_tensor
 from leakbound.engine.refusals import BudgetError, GuaranteeError
 from leakbound.engine.release import CentredSampler, RecordNoise, name_of
-from leakbound.engine.targets import Target, as_target
+from leakbound.engine.targets import Plan, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
+
+_AROUND = "what a pipeline passes around the channel"
+_OF_PROCESS = (
+    "_own",
+    "_near",
+    "_public",
+    "_identity",
+    "_number",
+    "_ledger",
+)  # that a pickle does not take along
+
+
+class Nats(float):
+    """Nats as a number, whose text is the sentence that says whom they are about and what they leave out.
+
+    Attributes:
+        sentence: That sentence.
+    """
+
+    sentence: str
+
+    def __new__(cls, nats: float, sentence: str) -> Nats:
+        """Make them."""
+        made = super().__new__(cls, nats)
+        made.sentence = sentence
+        return made
+
+    def __reduce__(self) -> Any:
+        return Nats, (float(self), self.sentence)
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    __repr__ = __str__
 
 
 class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Add calibrated noise to every record, so that the rest of a pipeline reveals a bounded number of nats of each.
 
     ``fit`` calibrates and ``transform`` releases: each call is one use of each row, also that of
-    ``fit_transform``. Uses are counted by the values of a row, over all fits, copies and clones of a channel
-    in this process (folds and candidates of a search, a score after a fit), and refused beyond the plan of
-    the target. In other processes a channel with a plan refuses to work. What is released is compared with
-    the calibration: range, directions, and the capacity that the rows' own moments give. ``fit`` warns of
-    natural noise for columns in very different units. A calibrated channel without this interface is a
-    :class:`leakbound.channels.GaussianChannel`.
+    ``fit_transform``. Uses are counted by the owner of a row, or else by its values, over all fits, copies and
+    clones of a channel in this process (folds and candidates of a search, a score after a fit), and refused
+    beyond the plan of the target. In another process a fitted channel serves rows that it has not seen, and
+    refuses others without a ledger. What is released is compared with the calibration: range, directions, and
+    the capacity that the rows' own moments give. ``fit`` warns of natural noise for columns in very different
+    units. A calibrated channel without this interface is a :class:`leakbound.channels.GaussianChannel`.
+
+    A step after the channel sees ``y`` in the clear, so ``fit`` counts it, or says that it is not counted. What
+    a pipeline passes around the channel (``remainder="passthrough"``) cannot be seen from here.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a capacity in
             nats per use.
         shape: Registered shape of noise, e.g. ``natural``, ``white``, ``rate_distortion``.
         weights: (n_features,), relative noise variances, for the shape ``personalized``.
-        auxiliary: (n, n_features), public or auxiliary records from the same distribution to calibrate to.
-            Without them ``fit`` calibrates to the records that it is given. The channel is then a statistic
-            of these, and neither its noise nor its attributes should be published. A pickle of it holds their
-            exact mean and covariance. If there are more than 4,096 features and fewer records than features,
-            it holds the records themselves.
+        auxiliary: (n, n_features), public or auxiliary records from the same distribution to calibrate to, none
+            of them a private one. Columns of frames are found by name. Without them ``fit`` calibrates to the
+            records that it is given. The channel is then a statistic of these, and neither its noise nor its
+            attributes should be published. A pickle holds them sealed by the key of your account.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
             seed and of the record: equal records get equal noise, which makes experiments reproducible and
             gives no protection.
@@ -53,6 +95,12 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             records, extended by half its width on both sides.
         accept_capacity: Nats of all planned uses together that the moments of the rows may give. Default: up
             to 25 % more than the calibration's, with a warning from 5 %.
+        ledger: File of :meth:`leakbound.Ledger.create`, in which all processes count, or such a ledger.
+        owner: Column that says whom a row is about, and is no feature. Default: the index of a frame, unless it
+            numbers rows from 0, as that of another frame does, too. False: rows count by their values alone.
+            ``fit`` and ``transform`` also take owners as an array.
+        classes: Number of different labels in ``y``, which reveal ln(classes) nats of a row. Without it, and
+            for numbers to be predicted, ``y`` is not counted.
 
     Attributes:
         calibration_: The channel, with the moments that it was calibrated to.
@@ -80,6 +128,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         value_range: Any = None,
         accept_capacity: Any = None,
         ledger: Any = None,
+        owner: Any = None,
+        classes: Any = None,
     ) -> None:
         self.target = target
         self.shape = shape
@@ -89,38 +139,42 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.value_range = value_range
         self.accept_capacity = accept_capacity
         self.ledger = ledger
+        self.owner = owner
+        self.classes = classes
+
+    def __sklearn_tags__(self) -> Any:
+        """Return the tags: float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def __sklearn_clone__(self) -> Channel:
         """Clone the channel. The clone's uses are counted with those of this channel."""
         other = _clone_parametrized(self)
         other._ledger = self._counted()
+        other._elsewhere = getattr(self, "_elsewhere", None)
         return other
 
-    def fit(self, X: Any, y: Any = None) -> Channel:  # noqa: N803
+    def fit(self, X: Any, y: Any = None, owner: Any = None) -> Channel:  # noqa: N803
         """Calibrate the channel to ``X``, or to the auxiliary records.
 
         Args:
             X: (n_samples, n_features), at least two rows.
-            y: Ignored.
+            y: (n_samples,) or (n_samples, n_outputs), labels or numbers that a later step sees as they are.
+            owner: (n_samples,), whom each row is about.
 
         Raises:
-            GuaranteeError: If all records are equal, the auxiliary ones have other features or are those of
-                X, or no channel meets the target.
+            GuaranteeError: If all records are equal, the auxiliary ones have other features or one of them is
+                in X, ``y`` has more than ``classes`` labels, or no channel meets the target.
         """
         target, shape = as_target(self.target), shape_named(self.shape)
+        labels = LabelCount(self.classes)
         if target.uses is not None and self.ledger is None:
             self._counted().check_process()
         # The records to calibrate to: the auxiliary ones, which must not be those of X, or X itself.
-        least = 2 if self.auxiliary is None else 1
-        private = np.array(validate_data(self, X, dtype=np.float64, ensure_min_samples=least), order="C")
-        records = private
-        if self.auxiliary is not None:
-            records = np.array(self.auxiliary, dtype=np.float64, order="C")
-            if records.ndim != 2 or records.shape[1] != self.n_features_in_:
-                raise GuaranteeError(
-                    f"auxiliary of shape {records.shape}: give rows of {self.n_features_in_} features, as X has"
-                )
-            refuse_shared(records, private)
+        private, owners, _ = self._read(X, owner, fitted=False)
+        auxiliary = self._auxiliary_records()
+        records = private if auxiliary is None else auxiliary
         if self.value_range is not None and len(np.atleast_1d(self.value_range)) != 2:
             raise GuaranteeError(
                 f"value_range = {self.value_range!r}: give the least and the largest value, or None"
@@ -129,7 +183,6 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
-        self._own = OwnMoments(self.calibration_, target.uses or 1, self.accept_capacity)
         self._seed = None
         if self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -143,33 +196,49 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "records before the channel, or take shape='white', whose noise follows the data",
                 stacklevel=2,
             )
-        self._count(target, torch.from_numpy(records))
-        self._near = self._counted().near_copies(self.calibration_.moments)
-        if self.auxiliary is not None:
-            self._near.add_public(records, self._identity.contents(torch.from_numpy(records)))
+        self._join_ledger()
+        ledger, needed = self._counted(), Identity.new(torch.from_numpy(records)).double
+        self._double = needed if ledger.foreign else ledger.double(records.shape[1], needed)
+        self._planned = target, self.accept_capacity, self.auxiliary is None
+        self._plan = self._planning()
+        self._served = False
+        self.__dict__.pop("_own", None)
+        self._ready()
+        # What is known of the rows from now on: that they were here, and what their labels reveal.
+        contents = self._checked(private)
+        self._fitted = np.unique(words(self._identity.of(contents)))
+        if y is not None:
+            self._charge_labels(labels, contents, y, owners)
         return self
 
-    def transform(self, X: Any) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
+    def fit_transform(self, X: Any, y: Any = None, owner: Any = None) -> Any:  # noqa: N803
+        """Calibrate as :meth:`fit` does, and add noise to each row, which is one use of it."""
+        return self.fit(X, y, owner).transform(X, owner)
+
+    def transform(self, X: Any, owner: Any = None) -> Float[np.ndarray, "n_samples n_features"]:  # noqa: N803
         """Add noise to each row, which is one use of it.
 
         Args:
             X: (n_samples, n_features), clean.
+            owner: (n_samples,), whom each row is about.
 
         Returns:
-            Noisy rows, float64, not clipped.
+            Noisy rows, float32 where X is and else float64, not clipped.
 
         Raises:
-            BudgetError: If a row has no uses left.
+            BudgetError: If a row, or all rows of an owner, have no uses left.
             GuaranteeError: If a value is out of range, if a row varies in directions in which no calibration
                 record does, and noise that follows these does not hide it, or if the moments of the rows give
                 over 25 % more capacity than promised.
         """
         check_is_fitted(self)
-        records = np.array(validate_data(self, X, dtype=np.float64, reset=False), order="C")
+        self._ready()
+        records, owners, back = self._read(X, owner, fitted=True)
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
-        self._own.show(records, [row.tobytes() for row in records])
-        contents = self._charge(torch.from_numpy(records))
+        contents = self._checked(records)
+        self._own.show(records, contents)
+        self._charge(contents, owners)
         self._near.show(records, contents)
         source: NoiseSource = SecureNoise()
         if self._seed is not None:
@@ -178,15 +247,18 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             source = RecordNoise(self._seed, copy, halves[:, 0], halves[:, 1])
         moments = self.calibration_.moments
         sampler = CentredSampler(self.calibration_.channel, moments.mean, on_grid=self._seed is None)
-        return sampler.apply(torch.from_numpy(records), source).numpy()
+        return back(sampler.apply(torch.from_numpy(records), source).numpy())
 
-    def leakage(self, uses: int | None = None) -> float:
-        """Bound the nats that all uses of a record reveal, by default those so far of the record that leaks most.
+    def leakage(self, uses: int | None = None) -> Nats:
+        """Bound the nats that all uses of a row reveal, by default those so far of the row that leaks most.
 
         The bound is an average over records of the calibration's distribution. All fits and clones count, each
-        use by the nats of the channel that it went through. Equal copies, with a seed, are one use. Channels
-        that were made apart, such as two steps of a ``FeatureUnion``, do not know of each other without a
-        common ``ledger``.
+        use by the nats of the channel that it went through, and so do labels that are counted. Equal copies,
+        with a seed, are one use. Channels that were made apart, such as two steps of a ``FeatureUnion``, do not
+        know of each other without a common ``ledger``.
+
+        Returns:
+            A number, whose text says whom it is about and what it leaves out.
 
         Raises:
             GuaranteeError: If ``uses`` is negative.
@@ -196,71 +268,305 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
             )
-        mechanism = self._plan.mechanism
-        if uses is not None:
-            return mechanism.nats(uses)
-        held = self._counted().held(self._number)
-        return float(max([mechanism.nats(1), *held.nats(mechanism)]))
+        self._ready()
+        mechanism, ledger = self._plan.mechanism, self._counted()
+        of_label = LabelCount(self.classes).nats
+        if uses is not None or ledger.foreign:
+            nats = mechanism.nats(1 if uses is None else uses)
+            return Nats(nats + (of_label or 0.0), self._sentence(nats, of_label))
+        held = ledger.held(self._number)
+        counted = of_label is not None and bool(np.isfinite(held.labels).all())
+        values = np.append(held.nats(mechanism), mechanism.nats(1))
+        labels = np.append(held.labels, of_label or 0.0) if counted else np.zeros(len(values))
+        worst = int((values + labels).argmax())
+        sentence = self._sentence(float(values[worst]), float(labels[worst]) if counted else None)
+        return Nats(float(values[worst] + labels[worst]), sentence)
 
     @property
     def own_capacity_(self) -> float | None:
         """Nats of all planned uses by the moments of the rows that were released. Keep it private."""
         check_is_fitted(self)
+        self._ready()
         capacity = self._own.capacity
         return None if capacity is None else capacity.nats
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return plain values: the channel, the ledger's path or name, and digests of rows that were used here."""
+        state = {name: value for name, value in super().__getstate__().items() if name not in _OF_PROCESS}
+        if hasattr(self, "_ledger") or "_counted_in" in state:
+            state["_counted_in"] = self._left_behind()
+        if hasattr(self, "calibration_"):
+            facts = {"layout": asdict(self.layout_)}
+            state["calibration_"] = saved.packed(self.calibration_, facts, sealed=self._planned[2])
+            del state["_plan"], state["layout_"]
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        super().__setstate__(dict(state))
+        if "calibration_" in state:
+            self.calibration_, facts = saved.unpacked(state["calibration_"])
+            self.layout_ = Layout(**facts["layout"] | {"shape": tuple(facts["layout"]["shape"])})
+            self._plan = self._planning()
+            self._served = True
+
+    def _read(
+        self,
+        X: Any,  # noqa: N803
+        owner: Any,
+        *,
+        fitted: bool,
+    ) -> tuple[Float[np.ndarray, "n d"], list[Any] | None, Callable[[np.ndarray], Any]]:
+        """Return rows as float64, the owner of each, and what gives noisy rows the type that came in."""
+        rows, owners = owners_of(X, self.owner, owner)
+        rows, back = on_host(rows)
+        least = 2 if self.auxiliary is None and not fitted else 1
+        options: dict[str, Any] = {"reset": False} if fitted else {"ensure_min_samples": least}
+        shown = validate_data(self, rows, dtype=[np.float64, np.float32], **options)
+        kind = shown.dtype
+        records = np.array(shown, dtype=np.float64, order="C")
+        return records, owners, lambda noisy: back(noisy.astype(kind, copy=False))
+
+    def _auxiliary_records(self) -> Float[np.ndarray, "n d"] | None:
+        """Return the auxiliary records, their columns in the order of those of the rows."""
+        if self.auxiliary is None:
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        auxiliary, _ = on_host(ordered_as(None if names is None else names.tolist(), self.auxiliary))
+        records = np.array(auxiliary, dtype=np.float64, order="C")
+        if records.ndim != 2 or records.shape[1] != self.n_features_in_:
+            raise GuaranteeError(
+                f"auxiliary of shape {records.shape}: give rows of {self.n_features_in_} features, as X has"
+            )
+        return records
+
+    def _checked(self, records: Float[np.ndarray, "n d"]) -> list[bytes]:
+        """Refuse rows that the channel was calibrated to as public ones, and return digests without a key."""
+        contents = self._identity.contents(torch.from_numpy(records))
+        if shared := [place for place, content in enumerate(contents) if content in self._public]:
+            raise GuaranteeError(
+                f"row {shared[0]} is one of the auxiliary records, and the channel reveals their mean and covariance: "
+                "calibrate to others"
+            )
+        return contents
+
+    def _ready(self) -> None:
+        """Prepare what a copy makes for itself: the ledger, digests of public records, moments of rows."""
+        if hasattr(self, "_own"):
+            return
+        ledger, moments = self._counted(), self.calibration_.moments
+        self._identity = Identity(ledger.key, self._double)
+        self._number = 0 if ledger.foreign else ledger.number_of(self._plan.mechanism)
+        self._near = ledger.near_copies(moments)
+        self._public: frozenset[bytes] = frozenset()
+        if (records := self._auxiliary_records()) is not None:
+            contents = self._identity.contents(torch.from_numpy(records))
+            self._public = frozenset(contents)
+            self._near.add_public(records, contents)
+        mechanism = self._plan.mechanism
+        self._own = OwnMoments(self.calibration_, mechanism.planned, mechanism.accepted)
+
+    def _planning(self) -> Plan:
+        """Plan the uses of a row by the target that it was fitted with."""
+        target, accepted, _ = self._planned
+        draws = None if self._seed is None else name_of(self._seed, self.calibration_.channel)
+        return target.plan(self.calibration_, target.uses, accepted, frozen=draws is not None, draws=draws)
+
     def _counted(self) -> Ledger:
-        """Return the uses of all channels that this one was cloned from or to, or those of the ledger."""
+        """Return the ledger of all channels that this one was cloned from or to, or that of a file."""
         if not hasattr(self, "_ledger"):
             self._ledger = Ledger()
+            if (kept := getattr(self, "_counted_in", None)) is not None:
+                self._ledger = _ledger_of(kept)
         return self._ledger
 
-    def _count(self, target: Target, records: Tensor) -> None:
-        """Count by nats of this channel from now on."""
-        if self.ledger is not None:
-            before, after = self._counted(), Ledger.at(self.ledger, b"")
-            if before is not after and (before.path, before.number) != (after.path, after.number):
-                if before.counted:
-                    raise GuaranteeError(
-                        f"ledger = {self.ledger}: this channel or its clones have released rows that this file "
-                        "does not count: make a new channel with the ledger, and add what leakage() states here"
-                    )
-                self._ledger = after
-        ledger, needed = self._counted(), Identity.new(records).double
-        self._identity = Identity(ledger.key, ledger.double(records.shape[1], needed))
-        made = self.calibration_
-        draws = None if self._seed is None else name_of(self._seed, made.channel)
-        self._plan = target.plan(
-            made, target.uses, self.accept_capacity, frozen=draws is not None, draws=draws
-        )
-        self._number = self._counted().number_of(self._plan.mechanism)
-
-    def _charge(self, records: Tensor) -> list[bytes]:
-        """Count one use of each row, or refuse all of them, and return digests without a key.
+    def _join_ledger(self) -> None:
+        """Count in the ledger that was given, from before the first release on.
 
         Raises:
-            BudgetError: If a row has no nats left.
+            GuaranteeError: If rows were released that it does not count.
+        """
+        if self.ledger is None:
+            return
+        before, after = self._counted(), Ledger.at(self.ledger, b"")
+        if before is after or (before.path, before.number) == (after.path, after.number):
+            return
+        if before.counted:
+            raise GuaranteeError(
+                f"ledger = {self.ledger}: this channel or its clones have released rows that this file "
+                "does not count: make a new channel with the ledger, and add what leakage() states here"
+            )
+        self._ledger = after
+
+    def _serve(self) -> Ledger:
+        """Return the ledger that counts here. A fitted channel from another process counts new rows in one of its own.
+
+        Raises:
+            GuaranteeError: If this channel was not fitted where it comes from.
+        """
+        ledger = self._counted()
+        if not ledger.foreign:
+            return ledger
+        if not self._served:
+            ledger.check_process()
+        kept = self._counted_in
+        identity, self._elsewhere = Identity.made(self._double), None
+        try:
+            identity = identity.of_state(kept, filed=False)
+            self._elsewhere = np.asarray(kept["rows"], np.int64)
+        except GuaranteeError:
+            warnings.warn(
+                "this channel was fitted under another account, so rows that were used there are not recognised, and "
+                "their uses add up: give it rows that are new, or a ledger=PATH",
+                saved.UncountedWarning,
+                stacklevel=4,
+            )
+        self._ledger = ledger.adopted(identity.key)
+        self._identity = Identity(self._ledger.key, self._double)
+        self._number = self._ledger.number_of(self._plan.mechanism)
+        return self._ledger
+
+    def _charge(self, contents: Sequence[bytes], owners: list[Any] | None) -> None:
+        """Count one use of each row, or refuse all of them.
+
+        Raises:
+            BudgetError: If a row, or all rows of an owner, have no nats left.
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
-        ledger, plan = self._counted(), self._plan
-        contents = self._identity.contents(records)
+        ledger, plan = self._serve(), self._plan
         rows = words(self._identity.of(contents))
+        elsewhere = getattr(self, "_elsewhere", None)
+        if elsewhere is not None and (used := np.isin(rows, elsewhere)).any():
+            raise GuaranteeError(
+                f"row {int(used.argmax())} was given to this channel in the process that fitted it, which would not "
+                "know of uses here: transform it there, or give it a ledger=PATH, in which all processes count"
+            )
         different, counts = np.unique(rows, return_counts=True)
         uses = np.ones_like(counts) if plan.once else counts
+        pairs = self._pairs(rows, owners)
 
         def check(held: Held) -> None:
-            if len(over := plan.exceeded(held)):
-                at = int(np.isin(rows, different[over]).argmax())
-                place = int(np.flatnonzero(different == rows[at])[0])
-                seen = held.fresh_uses[place] + held.parallel[place]
-                nats = held.nats(plan.mechanism)[place]
-                limit = plan.mechanism.nats(plan.most or 1)
+            if not len(over := plan.exceeded(held)):
+                return
+            row = int(np.isin(rows, different[over]).argmax())
+            place = int(np.flatnonzero(different == rows[row])[0])
+            seen = held.fresh_uses[place] + held.parallel[place]
+            nats, limit = held.nats(plan.mechanism)[place], plan.mechanism.nats(plan.most or 1)
+            if owners is not None and held.others[place] > 0:
                 raise BudgetError(
-                    f"row {at} would be used {seen:g} times, over all fits and "
-                    f"clones of this channel, and reveal {nats:.4g} nats, where {plan.most} are planned, for "
-                    f"{limit:.4g} nats (a use under a smaller plan or through another channel counts for more): plan "
-                    "for more (uses=), or transform the records once and go on with the noisy ones"
+                    f"all rows of the owner {owners[row]!r} of row {row} would reveal {nats:.4g} nats together, over "
+                    f"all fits and clones of this channel, where {plan.most} uses are planned, for {limit:.4g} nats: "
+                    "plan for all rows of an owner, whose nats add up, or transform fewer; owner=False counts a row by "
+                    "its values alone"
                 )
+            raise BudgetError(
+                f"row {row} would be used {seen:g} times, over all fits and clones of this channel, and reveal "
+                f"{nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use under a smaller plan or "
+                "through another channel counts for more): plan for more (uses=), or transform the records once and go "
+                "on with the noisy ones"
+            )
 
-        ledger.charge(self._number, different, uses, check, releases=counts, once=plan.once)
-        return contents
+        ledger.charge(self._number, different, uses, check, releases=counts, once=plan.once, owners=pairs)
+
+    def _charge_labels(
+        self, labels: LabelCount, contents: Sequence[bytes], y: Any, owners: list[Any] | None
+    ) -> None:
+        """Count what ``y`` reveals of the rows, which a later step sees as it is, or that nobody counts it."""
+        values = as_tensor(y).numpy() if isinstance(y, Tensor) else np.asarray(y)
+        texts = [[_text(value) for value in np.atleast_1d(row)] for row in values]
+        if len(texts) != len(contents):
+            raise GuaranteeError(
+                f"y of shape {values.shape}: give one entry for each of {len(contents)} rows"
+            )
+        different = {text for row in texts for text in row}
+        if labels.classes is not None and len(different) > labels.classes:
+            raise GuaranteeError(
+                f"y has {len(different)} different values: classes = {labels.classes} counts no more, so give their "
+                "real number, or leave classes out for numbers to be predicted, which are not counted"
+            )
+        listed = [
+            [int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) for text in row] for row in texts
+        ]
+        digests = self._identity.of(contents)
+        records = np.unique(words(digests))
+        counted = labels.keyed(digests, listed, [False] * len(digests), self._identity)
+        pairs = self._pairs(words(digests), owners)
+        none = np.zeros(len(records), np.int64)
+        self._counted().charge(
+            self._number, records, none, lambda held: None, releases=none, labels=counted, owners=pairs
+        )
+
+    def _pairs(self, rows: Int[np.ndarray, " rows"], owners: list[Any] | None) -> list[tuple[int, int]]:
+        """Pair rows with their owners."""
+        if owners is None:
+            return []
+        return sorted({*zip(rows.tolist(), self._identity.owners(owners).tolist(), strict=True)})
+
+    def _sentence(self, values: float, labels: float | None) -> str:
+        """Say whom nats are about, and what they leave out.
+
+        Args:
+            values: Nats of the values.
+            labels: Nats of labels, None if they are not counted.
+        """
+        ledger, uncovered = self._counted(), [_AROUND]
+        counted, group = "", 1
+        if ledger.path is None:
+            uncovered.append(
+                "uses in other runs, processes and engines are not known, nor of channels made apart"
+            )
+        else:
+            counted = f", counted in {ledger.path} {ledger.about()}"
+        owners = np.zeros(0, np.int64) if ledger.foreign else ledger.owners(ledger.records())
+        if owned := len(owners) > 0 and bool(owners.all()):
+            group = int(np.unique(owners, return_counts=True)[1].max())
+        return state(
+            f"all noisy copies of rows{counted}",
+            secure=self._seed is None,
+            labels="uncounted" if labels is None else labels,
+            added=values,
+            unit="owner" if owned else "record",
+            group=group,
+            uncovered=uncovered,
+        ).sentence
+
+    def _left_behind(self) -> dict[str, Any]:
+        """Name the ledger, and the rows that it and this channel know, for a copy in another process."""
+        ledger = self._counted()
+        if ledger.path is not None:
+            return {"path": str(ledger.path), "number": ledger.number.hex()}
+        if ledger.foreign:
+            return dict(self._counted_in)
+        place = {"path": None, "number": ledger.number.hex(), "process": process().hex()}
+        if not hasattr(self, "calibration_"):
+            return place
+        elsewhere = getattr(self, "_elsewhere", None)
+        identity = Identity(ledger.key, self._double)
+        rows = [ledger.records(), self._fitted, *([] if elsewhere is None else [elsewhere])]
+        return place | {
+            "name": identity.name,
+            "sealed": identity.sealed(),
+            "rows": np.unique(np.concatenate(rows)),
+        }
+
+
+def _ledger_of(kept: Mapping[str, Any]) -> Ledger:
+    """Find the ledger that a copy of a channel counts in.
+
+    Raises:
+        GuaranteeError: If its file is another one than before.
+    """
+    number = bytes.fromhex(kept["number"])
+    if kept["path"] is None:
+        return Ledger.in_memory(number, bytes.fromhex(kept["process"]))
+    ledger = Ledger.open(kept["path"])
+    if ledger.number != number:
+        raise GuaranteeError(
+            f"ledger = {ledger.path}: it is another one than that in which this channel has counted: bring that back"
+        )
+    return ledger
+
+
+def _text(value: Any) -> str:
+    """Write a label, of whatever type of number, as one text."""
+    whole = isinstance(value, np.number | np.bool_ | int | float) and float(value).is_integer()
+    return str(int(value)) if whole else str(value)
