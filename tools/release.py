@@ -143,8 +143,9 @@ def release(
         if check:
             _check_installed(wheel)
         bill = DIST / f"leakbound-{version}.sbom.json"
-        _run("make", "sbom")
-        (ROOT / "results/sbom.json").replace(bill)
+        environment = _ENVIRONMENT if check else ROOT / ".venv"
+        told = ("--pyproject", project, "--output-reproducible", "-o", bill, environment / "bin/python")
+        _run(ROOT / ".venv/bin/cyclonedx-py", "environment", *told)
         sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in (archive, wheel, bill)]
         (DIST / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
     except ValueError as error:
