@@ -7,7 +7,7 @@ import pytest
 from chain import ROOT
 
 from asking import training_of
-from leakbound.accounting import statement
+from leakbound.accounting import releases
 from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
 from leakbound.datasets import prepare
@@ -20,7 +20,7 @@ SAFE = training_of(
 ALWAYS_OPEN = {"labels", "candidate learning rates", "curves, divergence", "times", "capacity under the members' law"}
 
 
-def listed(bounded=True, covariance_of: str | None = "aux", **changes: object) -> list[statement.ReleasedItem]:
+def listed(bounded=True, covariance_of: str | None = "aux", **changes: object) -> list[releases.ReleasedItem]:
     """Items that a run with these facts releases."""
     return [*training_releases(dataclasses.replace(SAFE, **changes), bounded, covariance_of)]
 
@@ -59,18 +59,18 @@ def test_what_jobs_leave_beside_weights_is_covered_only_where_it_follows_from_se
     kept = dict.fromkeys(("mean and covariance of members", "pictures of members"), False)
     kept["claims on pictures of members"] = False
     for secure in (True, False):
-        assert coverage(statement.dataset_releases(secure)) == {"hash of prepared images": secure, **kept}
+        assert coverage(releases.dataset_releases(secure)) == {"hash of prepared images": secure, **kept}
     for targets in (True, False):
-        assert coverage(statement.attack_releases(targets)) == {"scores of attacks": False, "arrays of attacks": False}
+        assert coverage(releases.attack_releases(targets)) == {"scores of attacks": False, "arrays of attacks": False}
     for adapted in (True, False):
         expected = {"curves, divergence": False, "thresholds and leaks": not adapted}
-        assert coverage(statement.federated_releases(adapted)) == expected
+        assert coverage(releases.federated_releases(adapted)) == expected
 
 
 def test_what_a_provenance_does_not_speak_of_is_refused():
     weights = [one for one in listed() if one.item == "weights"]
     for channel, expected in ((True, ["learning rate", "channel"]), (False, ["learning rate"])):
-        reasons = statement.refusals(weights, channel=channel)
+        reasons = releases.refusals(weights, channel=channel)
         assert [reason.partition(":")[0] for reason in reasons] == expected
         assert all("train again" in reason for reason in reasons)
 
@@ -78,6 +78,6 @@ def test_what_a_provenance_does_not_speak_of_is_refused():
 def test_every_item_is_explained_in_the_documentation():
     page = (ROOT / "docs/privacy-statement.md").read_text(encoding="utf-8")
     explained = ", ".join(re.findall(r"^\| ([^|]+) \|", page.partition("## The list")[2], re.MULTILINE))
-    items = [*listed(), *statement.dataset_releases(secure=True), *statement.attack_releases(targets=True)]
-    items += statement.federated_releases(adapted=True)
+    items = [*listed(), *releases.dataset_releases(secure=True), *releases.attack_releases(targets=True)]
+    items += releases.federated_releases(adapted=True)
     assert {one.item for one in items if one.item not in explained} == set()

@@ -59,13 +59,17 @@ def account(
     ratios = None if noise is None or source is None else signal_to_noise(noise, source)
     try:
         rows = replay(record, ratios)
+        numbers = record.get("statement") or {}  # earlier versions wrote none
+        statements = {of: Statement.from_numbers(each) for of, each in numbers.items()}
     except ValueError as error:
         raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f"{provenance}: holds a statement of another form: train again") from error
     if as_json:
-        facts = {"provenance": str(provenance), "replay": rows, "statement": record["statement"]}
+        facts = {"provenance": str(provenance), "replay": rows, "statement": numbers}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
-    about = Statement.from_numbers(record["statement"]["replica"]).subject
+    about = statements["replica"].subject if statements else "one record"
     cells = [[f"nats about {about}", "one network", "all networks"]]
     for name, words in _WORDS.items():
         if rows[0][name] is not None:
@@ -73,10 +77,12 @@ def account(
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
         joint = "computed again from events and channel; labels as stated"
-    sentences = [Statement.from_numbers(record["statement"][of]).sentence for of in ("replica", "replicas")]
-    sys.stdout.write("".join(f"{sentence}\n" for sentence in sentences))
-    if not record["statement"]["replica"]["secure"]:
-        sys.stdout.write("the numbers below would hold if the noise were secret: privacy_noise: secure\n")
+    lines = [statement.sentence for statement in statements.values()]
+    if not statements:
+        lines = ["the provenance states no bound in words: an earlier version wrote it; train again"]
+    elif not statements["replica"].secure:
+        lines.append("the numbers below would hold if the noise were secret: privacy_noise: secure")
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.write(
         f"{text_table(cells)}joint bound: {joint}\n"
         "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"

@@ -14,6 +14,7 @@ import typer
 
 from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import Statement, state
 from leakbound.channels.observed import rounded_up
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records, record_options
@@ -24,6 +25,7 @@ from leakbound.storage.seals import created
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection
+    from leakbound.engine.accountant import Account
     from leakbound.engine.engine import ChannelEngine
 
 STATEMENT = "protection.json"
@@ -250,6 +252,7 @@ def _statement(
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
+    statement = _told(engine, private, leakage)
     # Errors after copies of other channels are not computed.
     alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
@@ -284,8 +287,20 @@ def _statement(
             "identification": shown(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
+        "statement": statement.numbers(),
         "assumed": list(_assumed(engine, private, public, copies)),
     }
+
+
+def _told(engine: ChannelEngine, private: Collection, leakage: Account) -> Statement:
+    """State what the copies reveal, with all else that the ledger of the engine has counted."""
+    labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
+    unit: Any = "owner" if leakage.owned else "record"
+    facts = {"secure": engine.secure, "labels": labels, "unit": unit}
+    if engine.calibrate_to_own:  # all digits would identify the records
+        uncovered = ("the noise itself, a statistic of these records",)
+        return state("the noisy copies", added=rounded_up(leakage.joint), uncovered=uncovered, **facts)
+    return state("the noisy copies", added=leakage.joint, **facts)
 
 
 def _assumed(
@@ -344,8 +359,8 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
-        f"leakage          {leakage['record']:.6g} nats about a record on average: {leakage['values']:.6g} by its "
-        f"values, {leakage['label']:.4g} by its label",
+        f"leakage          {statement['statement']['sentence']}",
+        f"by parts         {leakage['values']:.6g} nats by the values, {leakage['label']:.4g} by the label",
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "
         f"values: {record_options.limit_text(leakage['identification'])}",
