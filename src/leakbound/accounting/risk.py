@@ -247,6 +247,8 @@ def drawn_shifts(
         shifts = np.unique(np.concatenate([shifts[: _MOST_ROWS + 1], larger]))
     if sample_rate == 1:
         return shifts, (shifts == rows).astype(np.float64)
+    if rows == 1:
+        return shifts, np.array([1.0 - sample_rate, sample_rate])
     from scipy import special  # slow import
 
     # P(J <= j) is a regularized incomplete beta function; differences of the tails keep small probabilities.
@@ -258,8 +260,7 @@ def step_log_ratio(
     x: Float[np.ndarray, " n"], noise_multiplier: float, sample_rate: float, rows: int
 ) -> Float[np.ndarray, " n"]:
     """Compute the logarithm of Σ_j P(J = j) N(j, m²) over N(0, m²) at each x, J rows of a record in the sample."""
-    precision = 1.0 / noise_multiplier**2
-    if not math.isfinite(precision):
+    if not math.isfinite(1.0 / noise_multiplier**2):
         raise OverflowError(
             f"noise_multiplier = {noise_multiplier}: its square is below the range of float64"
         )
@@ -267,7 +268,7 @@ def step_log_ratio(
     for shift, share in zip(*drawn_shifts(sample_rate, rows), strict=True):
         if share > 0:
             weight = math.log(share) if shift else rows * math.log1p(-sample_rate)
-            total = np.logaddexp(total, weight + 0.5 * precision * shift * (2.0 * x - shift))
+            total = np.logaddexp(total, weight + shift * (2.0 * x - shift) / (2.0 * noise_multiplier**2))
     return total
 
 
