@@ -252,7 +252,7 @@ def _statement(
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
-    statement = _told(engine, private, leakage)
+    statement = _copies_statement(engine, private, leakage)
     # Errors after copies of other channels are not computed.
     alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
@@ -292,7 +292,7 @@ def _statement(
     }
 
 
-def _told(engine: ChannelEngine, private: Collection, leakage: Account) -> Statement:
+def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account) -> Statement:
     """State what the copies reveal, with all else that the ledger of the engine has counted."""
     labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
     unit: Any = "owner" if leakage.owned else "record"
