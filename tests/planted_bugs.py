@@ -468,6 +468,11 @@ BUGS = {
         "UNCOUNTED, 0.0) for record, labels in unlimited if labels]",
         "test_labels_that_were_released_uncounted_leave_no_later_run_a_bound_on_labels",
     ),
+    "near copies that a second fit forgets": (
+        "if moments.dimension not in self._near:",
+        "if True:",
+        "test_near_copies_are_told_for_as_long_as_the_ledger_counts",
+    ),
     "a ledger that is made where it is named": (
         "        if not place.exists():\n            raise GuaranteeError(",
         "        if not place.exists():\n            return cls.create(place)\n            raise GuaranteeError(",

@@ -358,6 +358,15 @@ def test_a_near_copy_of_a_large_record_is_told():
         _ = data[20]
 
 
+def test_near_copies_are_told_for_as_long_as_the_ledger_counts():
+    """A second fit once forgot what the first had released."""
+    public, rows = DIGITS[:897] + np.float32(0.1), DIGITS[900:920] + np.float32(0.1)
+    channel = Channel(Leakage(20, uses=2), auxiliary=public).fit(rows)
+    channel.transform(rows)
+    with pytest.warns(CapacityWarning, match="nearly another private one"):
+        clone(channel).fit(rows).transform(NEAR["a millionth more"](rows))
+
+
 def test_different_records_are_not_near_copies():
     engine = ChannelEngine.for_data(DIGITS[:897], Leakage(20, uses=2))
     data = [torch.from_numpy(row) for row in DIGITS[897:]]

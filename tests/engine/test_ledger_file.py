@@ -208,6 +208,24 @@ def test_a_ledger_of_the_version_before_goes_on_with_its_counts(path, tmp_path):
     again.load_state_dict(engine.state_dict())  # its key is the same
 
 
+def test_a_ledger_of_a_newer_version_and_one_that_others_write_to_are_refused_by_name(path, monkeypatch):
+    engine = engine_in(path)
+    data = engine.protect(DATA)
+    _ = data[0]
+    monkeypatch.setattr("leakbound.engine.ledger._WAIT", 0.05)
+    late = engine_in(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(GuaranteeError, match=f"ledger = {path}: database is locked, so no use can be counted"):
+            _ = late.protect(DATA)[0]
+    assert looks(path) == [1]
+    executed(path, "PRAGMA user_version = 4")
+    before = path.read_bytes()
+    with pytest.raises(GuaranteeError, match=f"ledger = {path}: the file is of another version"):
+        engine_in(path)
+    assert path.read_bytes() == before
+
+
 def test_a_ledger_of_images_counts_a_table_that_needs_float64(path):
     _ = engine_in(path).protect(DATA)[0]
     times = 1.7e9 + 20.0 * np.random.default_rng(0).normal(size=(300, 6))

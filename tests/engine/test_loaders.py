@@ -141,3 +141,13 @@ def test_an_empty_batch_of_a_poisson_sample_stays_empty(noise):
     loader = DataLoader(private(), batch_sampler=[[0, 1], [], [2]], collate_fn=list)
     assert [len(batch) for batch in engine.protect(loader)] == [2, 0, 1]
     assert engine.uses["train"].sum() == 3
+
+
+def test_several_protected_loaders_are_protected_and_a_clean_one_among_them_is_not():
+    engine = engine_of()
+    clean = DataLoader(private(), batch_size=4)
+    first, second = engine.protect(clean), engine.protect(batches(private()))
+    for both in ({"a": first, "b": second}, [first, second], (first, {"c": [second]})):
+        assert engine.protects(both)
+    for mixed in ({"a": first, "b": clean}, [], clean, engine_of().protect(clean)):
+        assert not engine.protects(mixed)

@@ -50,8 +50,11 @@ def test_what_an_owner_s_records_reveal_together_is_told_whatever_they_have_in_c
         assert account.record == pytest.approx(true, rel=0.03)  # and no smaller bound holds
     assert account.dataset == pytest.approx(OWNERS * account.record)
     assert account.average == pytest.approx(account.record)
-    assert (account.owned, account.uses) == (True, 2 * EACH)
-    assert "all records of an owner together" in str(account)
+    assert (account.group, account.uses) == (EACH, 2 * EACH)
+    assert "records of one owner may depend on each other" in str(account)
+    said = account.statement(secure=engine.secure).sentence
+    assert said in str(engine)
+    assert f"about all records of one owner together (at most {EACH}) at most" in said
 
 
 def test_without_owners_the_line_that_states_a_bound_says_what_is_assumed():
@@ -61,7 +64,7 @@ def test_without_owners_the_line_that_states_a_bound_says_what_is_assumed():
     assert not engine.leakage().owned
     lines = [line for line in (str(engine) + "\n" + str(engine.leakage())).splitlines() if "nats" in line]
     told = [line for line in lines if ("reveal" in line and "at most" in line) or "smallest valid bound" in line]
-    assert len(told) == 3
+    assert len(told) == 4  # of one use, of two, so far, and of the account
     assert all("records are taken as independent of each other, and views of one" in line for line in told)
 
 

@@ -31,7 +31,7 @@ LABEL_WORDS = {
     "uncounted": "plus_labels_not_counted",
     "none": "no_labels_released",
 }
-_INDEPENDENT = {
+INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",
     "owner": "records of one owner may depend on each other; owners are taken as independent",
     "client": "clients are taken as independent of each other",
@@ -130,7 +130,7 @@ class Statement:
             return f"{subject}: {NO_BOUND}: {SEEDED}, which whoever knows or tries it subtracts."
         clauses = [
             f"{subject} reveal about {self.subject} at most {self._amount()}",
-            _INDEPENDENT[self.unit],
+            INDEPENDENT[self.unit],
             "secure noise",
         ]
         if self.uncovered:

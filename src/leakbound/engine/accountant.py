@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import INDEPENDENT, Statement, state
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
@@ -21,11 +22,6 @@ from leakbound.engine.refusals import GuaranteeError
 
 _MOST = 2**53  # a count that float64 holds exactly
 _AVERAGE = "on average over records like the calibration's"
-INDEPENDENT = (
-    "records are taken as independent of each other, and views of one (crops, scales, windows, other columns) are "
-    "not known"
-)
-OWNED = "all records of an owner together, however they depend on each other"
 _ROUNDING = 1e-9  # relative, of nats that are compared
 _CANDIDATES = 1000
 _VERSION = 3  # of the facts that a state holds
@@ -49,8 +45,8 @@ class Account:
         record: The smallest valid bound for the record, ``joint`` and ``labels``.
         average: The same on average over all records.
         dataset: Their sum, which bounds what is revealed about all records together.
-        owned: Whether bounds are those of all records of an owner together. If not, they take records as
-            independent of each other.
+        group: Most records of an owner, whose bounds are about all of them together. None if records have no
+            owners, and are taken as independent of each other.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -71,7 +67,27 @@ class Account:
     record: float
     average: float
     dataset: float
-    owned: bool = False
+    group: int | None = None
+
+    @property
+    def owned(self) -> bool:
+        """Whether bounds are those of all records of an owner together."""
+        return self.group is not None
+
+    def statement(self, *, secure: bool) -> Statement:
+        """State what was computed from the noisy records reveals.
+
+        Args:
+            secure: Whether no seed repeats the noise.
+        """
+        return state(
+            "what was computed from the noisy records",
+            secure=secure,
+            labels="uncounted" if self.labels is None else self.labels,
+            added=self.record - (self.labels or 0.0),
+            unit="owner" if self.owned else "record",
+            group=self.group or 1,
+        )
 
     def __str__(self) -> str:
         """List the numbers, one a line."""
@@ -82,9 +98,11 @@ class Account:
             "uses added up": f"{self.linear:.6g} nats",
             "precisions added up": f"{self.joint:.6g} nats",
             "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",
-            "smallest valid bound": f"{self.record:.6g} nats of this record, on average over its distribution"
+            (
+                "bound without labels" if self.labels is None else "smallest valid bound"
+            ): f"{self.record:.6g} nats of this record, on average over its distribution"
             + (", plus labels, not counted" if self.labels is None else "")
-            + f"; {OWNED if self.owned else INDEPENDENT}",
+            + f"; {INDEPENDENT['owner' if self.owned else 'record']}",
             "average record": f"{self.average:.6g} nats",
             "all records together": f"{self.dataset:.6g} nats",
         }
@@ -114,7 +132,7 @@ class LeakageAccountant:
         records: Number of records, >= 1.
         distinct: (records,) places that are records of their own, over which average and sum are taken. False
             where another place holds the same record. Default: all.
-        owned: Whether uses and nats of each record are those of all records of its owner.
+        group: Most records of an owner, if uses and nats of each record are those of all records of its owner.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -134,11 +152,11 @@ class LeakageAccountant:
         records: int = 1,
         *,
         distinct: Bool[np.ndarray, " records"] | None = None,
-        owned: bool = False,
+        group: int | None = None,
     ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
-        self.moments, self.records, self._owned = moments, records, owned
+        self.moments, self.records, self._group = moments, records, group
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
         self._labels: Float[np.ndarray, " records"] | None = None
@@ -262,7 +280,7 @@ class LeakageAccountant:
             record=float(bounds[worst]),
             average=float(bounds[self._distinct].mean()),
             dataset=float(bounds[self._distinct].sum()),
-            owned=self._owned,
+            group=self._group,
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
@@ -320,7 +338,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     one_use, together = engine.nats(1), engine.nats(uses)
     account = engine.leakage()
     scope = f"{_AVERAGE}{', plus labels, not counted' if account.labels is None else ''}"
-    scope += f"; {OWNED if account.owned else INDEPENDENT}"
+    scope += f"; {INDEPENDENT['owner' if account.owned else 'record']}"
     secure = "secure" if engine.secure else "seeded"
     yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {secure}"
     layout = engine.layout
@@ -336,6 +354,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield (
             f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {scope}"
         )
+    if account.uses:
+        yield f"so far: {account.statement(secure=engine.secure).sentence}"
     if (revealed := account.joint) > together * (1.0 + _ROUNDING):
         yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):

@@ -40,6 +40,7 @@ class _Joint:
         counts: Uses of each with independent noise, which for frozen noise is that of a new copy.
         labels: Labels that are released, except of records that released the same ones last time.
         owners: Records with their owners, where they are given.
+        released: Labels of these records by their digests, and whether other values are released.
     """
 
     records: Int[np.ndarray, " records"]
@@ -48,6 +49,7 @@ class _Joint:
     counts: Int[np.ndarray, " records"]
     labels: list[Label]
     owners: list[tuple[int, int]]
+    released: dict[bytes, tuple[list[int], bool]]
 
 
 class Counter:
@@ -170,9 +172,7 @@ class Counter:
         ):  # numbers of the uses, by which a seed draws their noise
             before = held.fresh_uses - joint.counts
             batch.numbers[:] = before[joint.which] + order_of_use(joint.which, joint.releases)
-        more = [offer.extra for offer in offers for _ in offer.contents]
-        listed = [labels for offer in offers for labels in offer.labels]
-        self._released.update(zip(batch.digests, zip(listed, more, strict=True), strict=True))
+        self._released.update(joint.released)
         return batch
 
     def _joint(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
@@ -202,19 +202,22 @@ class Counter:
                 counts = np.array([record not in self.copies for record in records.tolist()], np.int64)
                 first = np.sort(np.unique(joint, return_index=True)[1])
                 new = first[counts[which[first]] > 0]
-        listed = [labels for offer in offers for labels in offer.labels]
-        extra = [offer.extra for offer in offers for _ in offer.contents]
-        last = map(self._released.get, digests)
-        fresh = [at for at, before in enumerate(last) if before != (listed[at], extra[at])]
-        chosen = ([digests[at] for at in fresh], [listed[at] for at in fresh], [extra[at] for at in fresh])
+        listed = [(labels, offer.extra) for offer in offers for labels in offer.labels]
+        pairs_of = list(zip(digests, listed, strict=True))
+        released = {digest: labels for digest, labels in pairs_of if self._released.get(digest) != labels}
+        fresh = [pair for pair in pairs_of if pair[0] in released] if released else []
+        keyed = self._labels.keyed(
+            [digest for digest, _ in fresh],
+            [labels for _, (labels, _) in fresh],
+            [extra for _, (_, extra) in fresh],
+            self.identity,
+        )
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(offers[rank].contents))
         done = all(offer.done for offer in offers)
         batch = Batch(joint, digests, part, new, np.zeros(len(joint), np.int64), done)
         owned = self._owned(offers, joint)
-        return _Joint(
-            records, which, releases, counts, self._labels.keyed(*chosen, self.identity), owned
-        ), batch
+        return _Joint(records, which, releases, counts, keyed, owned, released), batch
 
     def _owned(
         self, offers: list[SimpleNamespace], joint: Int[np.ndarray, " joint"]
@@ -422,7 +425,7 @@ class Counter:
         return records
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Return uses, those with independent noise, other nats, those of labels, where to count, and who has an owner.
+        """Return uses, those with independent noise, nats of others and of labels, where to count, and owners' records.
 
         A record that stands at several indices is counted at the first, and so is an owner of several records,
         each of which has the numbers of all. One that no loader shows is counted once it was used.
@@ -436,10 +439,11 @@ class Counter:
         shown = np.concatenate([each.shown if each.base else ~each.shown for each in collections])
         shown |= releases > 0
         # Uses are those of an owner, where there is one.
-        owners = self.ledger.owners(records)
+        owners, groups = self.ledger.owners(records), np.zeros(len(records), np.int64)
         for owner in np.unique(owners[owners != 0]).tolist():
             of_owner = np.flatnonzero(owners == owner)
             once = of_owner[np.unique(records[of_owner], return_index=True)[1]]
+            groups[of_owner] = len(once)
             releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(fresh_uses)
@@ -448,7 +452,7 @@ class Counter:
         shown[counted] = False
         subjects = np.where(owners != 0, owners, records)[counted]
         shown[counted[np.unique(subjects, return_index=True)[1]]] = True
-        return releases, fresh_uses, more, np.where(present, held.labels, 0.0), shown, owners != 0
+        return releases, fresh_uses, more, np.where(present, held.labels, 0.0), shown, groups
 
     def _spent(self, name: str, index: int, record: int, held: Held, kind: int, owned: bool) -> str:
         """Say which record has no uses left."""

@@ -491,10 +491,13 @@ class ChannelEngine:
 
     def accountant(self) -> LeakageAccountant:
         """Make an accountant of all uses so far, to which uses of other channels can be added."""
-        uses, fresh_uses, others, labels, distinct, owned = self._counter.columns()
+        uses, fresh_uses, others, labels, distinct, groups = self._counter.columns()
         calibration = self.calibration
         accountant = LeakageAccountant(
-            calibration.moments, len(uses), distinct=distinct, owned=bool(owned[distinct].all())
+            calibration.moments,
+            len(uses),
+            distinct=distinct,
+            group=int(groups.max()) if distinct.any() and groups[distinct].all() else None,
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)

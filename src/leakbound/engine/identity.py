@@ -288,11 +288,12 @@ class LabelCount:
         self._records = max(self._records, records)
         listed = []
         for rest in rests:
-            allowed = _allowed(rest, uncounted)
-            parts = [(place, part) for place, part in _parts(rest) or () if place not in allowed]
-            listed.append(
-                [label for place, part in parts for label in _labels(part, place, "", self.classes)]
-            )
+            allowed = _allowed(rest, uncounted) if uncounted else ()
+            labels: list[int] = []
+            for place, part in _parts(rest) or ():
+                if part is not None and place not in allowed:
+                    labels += _labels(part, place, "", self.classes)
+            listed.append(labels)
         for labels in listed if self.classes is None else ():
             if len(labels) > 1 or any(abs(label) >= self._records for label in labels):
                 raise GuaranteeError(
@@ -421,6 +422,10 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
     if part is None:
         return []
     tensor = isinstance(part, Tensor)
+    if type(part) is int or (tensor and not part.ndim and is_whole(part)):  # the usual forms
+        label = int(part)
+        if classes is None or 0 <= label < classes:
+            return [label]
     parts = None if tensor else _parts(part)
     if parts is not None and not (isinstance(part, Sequence) and is_numbers(part)):
         inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]

@@ -153,7 +153,7 @@ def as_tensor(value: Any) -> Tensor:
             "a collate function that drops them comes after the channel"
         )
     if isinstance(value, Tensor):
-        tensor = value.detach().cpu()
+        tensor = value.detach().cpu() if value.requires_grad or value.device.type != "cpu" else value
     else:
         try:
             array = np.array(value)
@@ -206,6 +206,9 @@ def _taken(record: Any, key: Key) -> Any:
 
 def replaced(record: Any, key: Key, value: Any) -> Any:
     """Replace the input of a record, where :func:`_taken` finds it. Mappings become dictionaries."""
+    if type(record) is tuple:
+        at = key if isinstance(key, int) else 0
+        return (*record[:at], value, *record[at + 1 :])
     if isinstance(record, Mapping):
         return {**record, key: value}
     if not _is_tuple(record):
