@@ -37,14 +37,14 @@ fuzz: .venv/ready
 	HYPOTHESIS_PROFILE=default FUZZ=$(FUZZ) $(PYTEST) -m "slow or not slow" tests/fuzz
 
 # Flower asks for older versions of some of what the rest uses: they lie in a folder that comes before .venv.
-FLOWER ?= tests/engine/test_flower_mod.py tests/engine/test_flower_example.py
+FLOWER ?= tests/engine/test_flower_mod.py tests/engine/test_flower_example.py tests/engine/test_product_frameworks.py
 test-flower: .venv/ready .venv-flower/ready
 	PYTHONPATH=.venv-flower python -m pytest -q $(FLOWER)
 
 # Lightning, Accelerate and transformers are no dependencies: they lie in a folder beside .venv, for what is made for them alone.
 test-frameworks: .venv/ready .venv-frameworks/ready
 	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_accelerate.py tests/engine/test_lightning.py \
-	  tests/engine/test_huggingface.py tests/engine/test_examples.py
+	  tests/engine/test_huggingface.py tests/engine/test_product_frameworks.py tests/engine/test_examples.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready

@@ -327,6 +327,51 @@ BUGS = {
         "other._ledger = Ledger()",
         "test_refits_copies_and_clones_add_up",
     ),
+    "rows of an owner behind a transformer charged as rows of nobody": (
+        "releases=counts, once=plan.once, owners=pairs)",
+        "releases=counts, once=plan.once)",
+        "test_rows_of_an_owner_add_up_whatever_says_whose_they_are[array]",
+    ),
+    "labels behind a transformer not charged": (
+        "self._charge_labels(labels, contents, y, owners)",
+        "pass",
+        "test_labels_that_a_classifier_sees_are_counted_or_said_not_to_be",
+    ),
+    "auxiliary columns taken by their place": (
+        "return auxiliary[names]",
+        "return auxiliary",
+        "test_auxiliary_columns_are_found_by_name",
+    ),
+    "a private row among the auxiliary ones": (
+        "if content in self._public]",
+        "if content in ()]",
+        "test_one_private_row_among_the_auxiliary_ones_is_refused",
+    ),
+    "rows of a fit forgotten in another process": (
+        "rows = [ledger.records(), self._fitted, *",
+        "rows = [ledger.records(), *",
+        "test_a_fitted_channel_serves_new_rows_in_another_process_and_no_others",
+    ),
+    "moments of private rows in the clear in a pickle": (
+        "sealed=self._planned[2])",
+        "sealed=False)",
+        "test_a_pickle_holds_no_row_and_no_moments_of_rows_in_the_clear",
+    ),
+    "an evaluation on clean records of the training": (
+        "if recognised := engine.recognised(dataset):",
+        "if recognised := 0:",
+        "test_an_evaluation_on_clean_records_of_the_training_is_refused",
+    ),
+    "a training resumed without its counts": (
+        "if engine.ledger is None and not any(uses.any() for uses in engine.uses.values()):",
+        "if False:",
+        "test_a_training_without_its_counts_is_not_resumed",
+    ),
+    "uses of Poisson samples taken for those of epochs": (
+        "1.0 - float(bdtr(uses, epochs * len(sampler), rate)) ** records",
+        "1.0 - float(bdtr(uses, epochs * len(sampler), rate))",
+        "test_poisson_samples_say_how_many_uses_a_record_needs",
+    ),
     "held-out records not asked whether noise by others protects them": (
         "while high < 1.0 and excess(high) > 0:",
         "while False:",

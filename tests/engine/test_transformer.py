@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -213,8 +212,8 @@ def served(held: bytes, rows: np.ndarray) -> str:
 def test_a_fitted_channel_serves_new_rows_in_another_process_and_no_others():
     made = channel(Leakage(3.0, uses=1)).fit(ROWS)
     held = pickle.dumps(made)
-    with get_context("spawn").Pool(1) as pool:
-        new, again, old = pool.starmap(served, [(held, gaussian(5, 7)), (held, gaussian(5, 7)), (held, ROWS[:2])])
+    rows = (gaussian(5, 7), gaussian(5, 7), ROWS[:2])
+    new, again, old = forked(lambda: [served(held, each) for each in rows])()
     assert new == "(5, 4)"
     assert "row 0 would be used 2 times" in again  # copies in one process know of each other
     assert "row 0 was given to this channel in the process that fitted it" in old

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Float, Num
 from scipy import linalg
 from scipy.optimize import brentq
+from scipy.special import bdtr
 
 from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
 from leakbound.accounting.leakage import joint_information
@@ -34,6 +36,7 @@ from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 Stage = Callable[[str, float], None]
 """Called when a stage begins: its name, and the share of the work that is done."""
 _LARGE = 500  # values of a record, from which calibration takes seconds or more
+_SELDOM = 0.01  # probability with which a plan may end a training by chance
 _WIDTH = 24  # of the bar, in characters
 _EVERY = 10.0  # seconds from line to line where there is no terminal
 _HALF = 0.5
@@ -308,6 +311,35 @@ def warn_of_records(records: Num[np.ndarray, "n ..."], calibration: Calibration)
             CapacityWarning,
             stacklevel=3,
         )
+
+
+def warn_of_samples(sampler: Any, records: int, planned: int) -> None:
+    """Warn how many epochs a plan lasts with Poisson samples, which use some records more often than others.
+
+    Uses of a record are binomial, and the most used of many records has more than the mean.
+
+    Args:
+        sampler: Sampler of batches. One of Poisson samples, e.g. Opacus', has a ``sample_rate``.
+        records: Number of records.
+        planned: Planned uses of a record.
+    """
+    rate = getattr(sampler, "sample_rate", None)
+    if not isinstance(rate, float) or not 0 < rate < 1 or not len(sampler):
+        return
+
+    def enough(uses: int, epochs: int) -> bool:
+        return 1.0 - float(bdtr(uses, epochs * len(sampler), rate)) ** records <= _SELDOM
+
+    lasts = bisect_left(range(1, planned + 1), True, key=lambda epochs: not enough(planned, epochs))
+    most = planned * len(sampler)
+    needed = bisect_left(range(most), True, key=lambda uses: enough(uses, planned))
+    warnings.warn(
+        f"batches are Poisson samples of rate {rate:.3g}, which use some records more often than others: with a "
+        f"probability of {1 - _SELDOM:.0%} a plan of {planned} uses lasts {lasts} epochs; {planned} epochs need "
+        f"uses={needed}",
+        CapacityWarning,
+        stacklevel=3,
+    )
 
 
 def unlike_units(rows: Num[np.ndarray, "n d"]) -> tuple[float, float] | None:

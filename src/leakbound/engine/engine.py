@@ -21,7 +21,7 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
 from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, facts_of, guarantee
-from leakbound.engine.calibrations import Calibration, OwnMoments, Progress, warn_of_records
+from leakbound.engine.calibrations import Calibration, OwnMoments, Progress, warn_of_records, warn_of_samples
 from leakbound.engine.counted import CountedRecords, checked_state
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
@@ -341,6 +341,12 @@ class ChannelEngine:
         released = partial(
             self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
         )
+        if (
+            isinstance(data, DataLoader)
+            and self._counter.plan.most is not None
+            and not self._counter.plan.frozen
+        ):
+            warn_of_samples(data.batch_sampler, len(dataset), self._counter.plan.most)
         if not isinstance(data, DataLoader):
             return ProtectedDataset(data, released, place, self)
         return ProtectedLoader(data, released, place, self.end_epoch)
