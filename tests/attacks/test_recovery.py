@@ -215,3 +215,22 @@ def test_rows_that_no_table_could_take_are_refused_and_may_lack_a_status():
         checked(rows, "guess")
     with pytest.raises(ValueError, match="attack guess returned rows without metric; they have replica, variant, "):
         checked((rows.drop(columns="metric"), {}), "guess")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: rows[rows.replica == 0], "returned no rows of replica 1; it was asked for 0, 1"),
+        (lambda rows: rows.assign(replica=rows.replica + 1), "returned no rows of replica 0"),
+        (lambda rows: pd.concat([rows, rows[:1]]), "two rows of the same value .*replica 0, .*metric psnr"),
+        (lambda rows: rows.assign(value=np.nan), "no value and no status .*replica 0"),
+    ],
+)
+def test_rows_that_a_mean_would_hide_are_refused(change, words):
+    """A replica that is left out, a doubled row and NaN were averaged over what is there."""
+    rows = pd.DataFrame({"replica": [0, 1], "variant": "guess", "unit": -1, "metric": "psnr", "value": [9.0, 8.0]})
+    rows = rows.assign(low=np.nan, high=np.nan)
+    checked((rows, {}), "guess", [0, 1])
+    checked((rows.assign(value=np.nan, status="diverged"), {}), "guess", [0, 1])
+    with pytest.raises(ValueError, match=words):
+        checked((change(rows), {}), "guess", [0, 1])

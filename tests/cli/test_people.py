@@ -97,7 +97,7 @@ def test_equal_records_get_one_noisy_copy_and_are_said_to_be_equal(place):
     values = np.load("out/images.npy")
     assert np.array_equal(values[first], values[again])
     assert len(np.unique(values, axis=0)) == COUNT
-    assert (stated["records"], stated["copies"], stated["uses"]) == (COUNT + 1, 1, 1)
+    assert (stated["records"], stated["repeated"], stated["uses"]) == (COUNT + 1, 1, 1)
     assert any("1 records are copies of others, and have the same noisy copy" in one for one in stated["assumed"])
     deviation = values - read_collection(place / "mine").values / 255
     assert deviation.std() == pytest.approx(stated["channel"]["std"]["root_mean_square"], rel=0.05)

@@ -11,7 +11,7 @@ import torch
 from calling import called, succeeded
 from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.accounting.statement import stated_bounds
+from leakbound.accounting.runs import stated_bounds
 from leakbound.cli.command_line import COMMANDS
 
 COUNT, WIDTH = 900, 6

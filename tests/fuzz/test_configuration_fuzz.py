@@ -148,7 +148,7 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"replicas": "1e2"}, "should be a valid integer; this is read as text: write 100 without quotes"),
+        ({"replicas": "1e2"}, "should be a valid integer; this is read as text: write 100"),
         ({"training": {"learning_rates": 0.1}}, "training.learning_rates = 0.1: should be a valid list; write [0.1]"),
         ({"replicas": 10**9}, "replicas = 1000000000: should be less than or equal to 1000"),
         ({"seed": 2**63}, "seed = 9223372036854775808: is too large a number"),

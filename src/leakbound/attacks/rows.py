@@ -15,6 +15,7 @@ from jaxtyping import Float
 from leakbound.attacks import metrics
 
 COLUMNS = ("replica", "variant", "unit", "metric", "value", "low", "high", "status")
+_KEY = ("replica", "variant", "unit", "metric")
 STUCK = "stuck"
 """The objective has no slope at any start that was tried, or the iterate ended where it began: no value."""
 NOT_CONVERGED = "not_converged"
@@ -50,15 +51,22 @@ def image_values(
     return values
 
 
-def checked(result: Any, name: str) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+def checked(
+    result: Any, name: str, replicas: Sequence[int] = ()
+) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
     """Check what the function of an attack returned, and return it.
+
+    Means over replicas are taken of the rows that are there, so a replica that is left out, a row that comes twice,
+    and a value that is missing without a reason would pass for a result.
 
     Args:
         result: Its result.
         name: Name of the attack, for messages.
+        replicas: Replicas that it was asked for. None are not compared.
 
     Raises:
-        ValueError: If it is not a table and a mapping, or the table lacks a column.
+        ValueError: If it is not a table and a mapping, the table lacks a column or a replica or has one too many, two
+            rows are of the same value, or a value is missing without a status.
     """
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], pd.DataFrame)):
         raise ValueError(
@@ -70,7 +78,30 @@ def checked(result: Any, name: str) -> tuple[pd.DataFrame, dict[str, np.ndarray]
             f"attack {name} returned rows without {', '.join(lacking)}; "
             f"they have {', '.join(map(str, result[0]))}"
         )
+    _check_rows(result[0], name, replicas)
     return result
+
+
+def _check_rows(table: pd.DataFrame, name: str, replicas: Sequence[int]) -> None:
+    """Refuse rows of other replicas, rows of the same value, and values that are missing without a status."""
+    returned = {*table["replica"].tolist()}
+    if replicas and (odd := sorted(returned.symmetric_difference(replicas))):
+        said = "no rows of" if odd[0] in replicas else "rows of another"
+        raise ValueError(
+            f"attack {name} returned {said} replica {odd[0]}; it was asked for {', '.join(map(str, replicas))}: return "
+            f"rows of each, with a status (e.g. {DIVERGED!r}) where there is no value"
+        )
+    key = [column for column in (*_KEY, "learning_rate") if column in table]
+    if (twice := table.duplicated(key)).any():
+        where = ", ".join(f"{column} {value}" for column, value in table.loc[twice, key].iloc[0].items())
+        raise ValueError(f"attack {name} returned two rows of the same value ({where}); return one of each")
+    status = table["status"].fillna("") if "status" in table else pd.Series("", table.index)
+    if (lacking := table["value"].isna() & (status == "")).any():
+        where = ", ".join(f"{column} {value}" for column, value in table.loc[lacking, key].iloc[0].items())
+        raise ValueError(
+            f"attack {name} returned no value and no status ({where}); state why, e.g. status {DIVERGED!r}, or leave "
+            "the metric out for all replicas"
+        )
 
 
 def row(

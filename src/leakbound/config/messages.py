@@ -152,7 +152,13 @@ class _Loader(_SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """Construct the value of a node."""
         try:
-            return super().construct_object(node, deep)
+            value = super().construct_object(node, deep)
+            if isinstance(value, int | float) and ":" in str(node.value):
+                raise _problem(
+                    f"{node.value} means {value} in YAML, to the base of 60; write that, or put quotes around it",
+                    node,
+                )
+            return value
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
             kind = str(node.tag).rpartition(":")[2]
             raise _problem(f"{shown(node.value)} is no {kind}", node) from error
@@ -259,7 +265,13 @@ def _hint(detail: ErrorDetails) -> str:
     if not math.isfinite(number):
         return ""
     text = repr(number) if detail["type"] == "float_type" or number % 1 else str(int(number))
-    return f"; this is read as text: write {text if '.' in text else text.replace('e', '.0e')} without quotes"
+    text = text if "." in text else text.replace("e", ".0e")
+    if text == detail["input"]:
+        return (
+            "; this is text: leave out quotes around it, or write it into a --configfile, because Snakemake's --config "
+            "makes text of numbers inside lists and mappings"
+        )
+    return f"; this is read as text: write {text}"
 
 
 def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...]) -> list[str]:

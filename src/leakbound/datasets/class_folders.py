@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound.config.data import DatasetConfig
+from leakbound.datasets.conversions import conversion
 from leakbound.datasets.images import FOLDER_VARIABLE
 from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike
 from leakbound.storage import limits
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")
 """Suffixes of image files, in lower case."""
 
 
@@ -64,6 +65,8 @@ class ClassFolders:
                 f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
             )
         if not homes:
+            if other := next((path for path in inside if conversion(path)), None):
+                raise DatasetError(_no_image(other))
             raise DatasetError(
                 f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
                 "of Parquet, name a file."
@@ -165,6 +168,8 @@ def _files(home: Path, top: Path) -> list[Path]:
 def _no_image(path: Path) -> str:
     """Say what to do with something that lies where images are expected."""
     remedy = "move it elsewhere"
+    if not path.is_dir() and (said := conversion(path)):
+        return f"{path}: {said}"
     if path.is_dir():
         remedy = f"if the folders in {path.parent} are the classes, name {path.parent}"
     elif path.suffix.lower() == ".parquet":

@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float, Int, Shaped, UInt8
 from PIL import Image
 
+from leakbound.datasets.arrays import Axes, StoredArrays, is_array_file, read_arrays
 from leakbound.datasets.class_folders import ClassFolders
+from leakbound.datasets.conversions import conversion
+from leakbound.datasets.frames import StoredTable
 from leakbound.datasets.images import read_file
 from leakbound.datasets.pixels import AS_STORED, PictureForm
 from leakbound.datasets.records import DatasetError, Records
-from leakbound.datasets.tabular import is_table, load_table
+from leakbound.datasets.tabular import Encoding, Missing, Table, is_table, load_table
 from leakbound.registry import nearest_path
 from leakbound.storage import limits
-from leakbound.storage.parquet import shards
+from leakbound.storage.parquet import holds_shards, shards
 
-Kind = Literal["folders", "parquet", "table", "array"]
+Kind = Literal["folders", "parquet", "images", "table", "array"]
 WHITE = 255
 """Level of a white pixel. Black is 0."""
 _UNIT = 1.0 / WHITE
@@ -42,7 +44,7 @@ class Collection:
         origin: File or folder of the records.
         kind: Form of this file or folder.
         values: Pixels (n, colors, height, width), uint8 from 0 to 255, or an array or table (n, ...), finite
-            float32, in its own units or standardized.
+            floats, in its own units, or float32 and standardized.
         labels: Class of each record. None for an array, and for images without class folders.
         classes: Names of the classes, empty without labels.
         names: Path of each picture below the folder, for folders. Name of each value, for tables.
@@ -50,6 +52,10 @@ class Collection:
         unit: Size of one unit of the values in reported units. Pixels are reported from 0 (black) to 1
             (white).
         scale: Mean and standard deviation of each value that standardized ones were made with.
+        stored: Form of a table or of arrays, for copies.
+        encoding: What texts and missing values of a table were replaced by.
+        left_out: How many records were left out, because something is missing.
+        deep: Whether pictures have 16 bits in their files.
     """
 
     origin: Path
@@ -61,6 +67,10 @@ class Collection:
     column: str = "label"
     unit: float = 1.0
     scale: tuple[np.ndarray, np.ndarray] | None = None
+    stored: StoredTable | StoredArrays | None = None
+    encoding: Encoding | None = None
+    left_out: int = 0
+    deep: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,7 +78,24 @@ class Collection:
     @property
     def pictures(self) -> bool:
         """True for images, whose scale is known."""
-        return self.kind in ("folders", "parquet")
+        return self.kind in ("folders", "parquet", "images")
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file that holds copies."""
+        if self.stored is not None:
+            return self.stored.name
+        return (
+            self.origin.name if self.origin.suffix in (".parquet", ".npy") else f"{self.origin.stem}.parquet"
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of records of each class."""
+        if self.labels is None:
+            return {}
+        counts = np.bincount(self.labels, minlength=len(self.classes)).tolist()
+        return dict(zip(self.classes, counts, strict=True))
 
     def standardized(self, by: "Collection") -> "Collection":
         """Standardize an array or table by mean and standard deviation of each value of some records.
@@ -96,6 +123,9 @@ def read_collection(
     image: str = "image",
     form: PictureForm = AS_STORED,
     exclude: Sequence[str] = (),
+    categories: Sequence[str] = (),
+    missing: Missing | None = None,
+    encoding: Encoding | None = None,
     labelled: bool = False,
     each: Callable[[int], None] = lambda count: None,
     fits: Callable[[tuple[int, ...]], object] = lambda shape: None,
@@ -103,14 +133,17 @@ def read_collection(
     """Read the user's own records.
 
     Args:
-        path: Folder of images or of class folders, file ``.parquet`` with images in the Hugging Face layout,
-            whose shards are read with it, table ``.csv`` or ``.parquet`` of numbers with a column of labels,
-            arrays ``.npz`` with labels, or file ``.npy``.
+        path: Folder of images or of class folders, images in the Hugging Face layout, or a table of numbers with a
+            column of labels, as Parquet (one file, shards, or a folder of them), as ``datasets.save_to_disk`` or, for
+            tables, as text, or a file of arrays (:mod:`leakbound.datasets.arrays`).
         label: Column of the labels, for Parquet and tables.
         image: Column of the images, for Parquet.
         form: Form that pictures are converted to.
         exclude: Columns of a table that are left out.
-        labelled: Whether a folder needs a subfolder for each class.
+        categories: Columns of a table whose texts become columns of 0 and 1.
+        missing: What happens to missing values of a table.
+        encoding: That of other records, which a table needs too.
+        labelled: Whether labels are needed.
         each: Called with the number of images that have been read since the last call.
         fits: Called with the shape of the first record before the others are read. It raises to refuse the
             shape.
@@ -120,7 +153,8 @@ def read_collection(
             shapes.
         TooLargeError: If the records would take more memory than is allowed.
     """
-    if path.is_dir():
+    form.depths.clear()
+    if path.is_dir() and not holds_shards(path):
         folders = ClassFolders.of(path, flat=not labelled)
         names = tuple(file.relative_to(path).with_suffix(".png").as_posix() for file in folders.files)
         if len(set(names)) < len(names):
@@ -129,25 +163,81 @@ def read_collection(
         stored = sum(file.stat().st_size for file in folders.files)
         pixels = _pixels(folders.records(path, form.decode), stored, each, fits)
         labels = folders.labels if folders.classes else None
-        return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT)
-    if not path.is_file():
+        return Collection(path, "folders", pixels, labels, folders.classes, names, unit=_UNIT, deep=form.deep)
+    if not path.exists():
         raise DatasetError(f"{path}: there is no such file or folder{nearest_path(path)}")
     if is_table(path) and path.suffix.lower() != ".npy":
-        table = load_table(path, label, exclude)
-        shape = table.values.shape[1:]
-        fits(shape)
-        values = table.values.reshape(len(table.values), *(shape if shape[0] > 1 else shape[1:]))
-        return Collection(path, "table", values, table.labels, table.classes, table.columns, column=label)
-    if path.suffix.lower() == ".parquet":
+        encoded: Any = {"categories": categories, "missing": missing, "encoding": encoding}
+        return _table_of(path, load_table(path, label, exclude, **encoded), label, fits)
+    if path.is_dir() or path.suffix.lower() in (".parquet", ".arrow"):
         classes, records = read_file(path, label, form.decode, image)
         pixels = _pixels(records, sum(shard.stat().st_size for shard in shards(path)), each, fits)
-        return Collection(path, "parquet", pixels, records.labels, classes, column=label, unit=_UNIT)
-    if path.suffix.lower() == ".npy":
-        return Collection(path, "array", _array(path, fits))
+        return Collection(
+            path, "parquet", pixels, records.labels, classes, column=label, unit=_UNIT, deep=form.deep
+        )
+    if is_array_file(path):
+        return _arrays(path, form, labelled, each, fits)
     raise DatasetError(
-        f"{path}: give a folder of images, or with a subfolder of images for each class, a file .parquet in the "
-        "Hugging Face layout, a table .csv or .parquet of numbers, or an array .npy or .npz"
+        f"{path}: "
+        + (
+            conversion(path)
+            or "give a folder of images, or with a subfolder of images for each class, a file .parquet in the "
+            "Hugging Face layout, a table .csv or .parquet of numbers, or an array .npy or .npz"
+        )
     )
+
+
+def _table_of(path: Path, table: Table, label: str, fits: Callable[[tuple[int, ...]], object]) -> Collection:
+    """Return a table as a collection."""
+    shape = table.values.shape[1:]
+    fits(shape)
+    values = table.values.reshape(len(table.values), *(shape if shape[0] > 1 else shape[1:]))
+    facts: dict[str, Any] = {"stored": table.stored, "encoding": table.encoding, "left_out": table.left_out}
+    return Collection(
+        path, "table", values, table.labels, table.classes, table.columns, column=label, **facts
+    )
+
+
+def _arrays(
+    path: Path,
+    form: PictureForm,
+    labelled: bool,
+    each: Callable[[int], None],
+    fits: Callable[[tuple[int, ...]], object],
+) -> Collection:
+    """Read pictures of a file of arrays, or one array of other values, as float32."""
+    arrays = read_arrays(path, labelled=labelled)
+    if not arrays.axes:
+        return Collection(path, "array", _array(path, arrays.values, fits))
+    stored_pixels = arrays.pictures()
+    numbers = names = None
+    if arrays.labels is not None:
+        if len(arrays.labels) != len(stored_pixels):
+            raise DatasetError(f"{path}: holds {len(stored_pixels)} pictures and {len(arrays.labels)} labels")
+        names, numbers = np.unique(arrays.labels, return_inverse=True)
+
+    def decode(rows: np.ndarray) -> np.ndarray:
+        return np.stack(
+            [form.converted(stored_pixels[row], f"{path}: record {row}") for row in rows.tolist()]
+        )
+
+    records = Records(
+        str(path), np.zeros(len(stored_pixels), np.int64) if numbers is None else numbers, decode
+    )
+    pixels = _pixels(records, stored_pixels.nbytes, each, fits)
+    stored = arrays.stored(names)
+    stored = replace(stored, shape=_shaped(pixels.shape[1:], stored.axes))
+    classes = () if names is None else tuple(map(str, names.tolist()))
+    labels = None if numbers is None else numbers.astype(np.int64)
+    return Collection(path, "images", pixels, labels, classes, unit=_UNIT, stored=stored)
+
+
+def _shaped(shape: tuple[int, ...], axes: Axes) -> tuple[int, ...]:
+    """Return the shape of a picture (colors, height, width) with other axes. Grey needs none for its color."""
+    colors, height, width = shape
+    if axes == "hw" and colors == 1:
+        return height, width
+    return (height, width, colors) if axes == "hwc" else shape
 
 
 def _pixels(
@@ -167,29 +257,17 @@ def _pixels(
     return _several(Path(records.origin), values)
 
 
-def _array(path: Path, fits: Callable[[tuple[int, ...]], object]) -> Float[np.ndarray, "n ..."]:
-    """Read an array as float32."""
-    size = path.stat()
-    limits.check_limit(path, "bytes", size.st_size, limits.ARRAYS)
-    try:
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+def _array(
+    path: Path, stored: Shaped[np.ndarray, "n ..."], fits: Callable[[tuple[int, ...]], object]
+) -> Float[np.ndarray, "n ..."]:
+    """Return an array as float32, if it holds finite real numbers."""
+    if stored.dtype.kind not in "biuf" or stored.ndim < 2 or not stored.size:
         raise DatasetError(
-            f"{path}: cannot be read as an array ({error}). Write it by numpy.save."
-        ) from error
-    if (
-        not isinstance(stored, np.ndarray)
-        or stored.dtype.kind not in "biuf"
-        or stored.ndim < 2
-        or not stored.size
-    ):
-        held = (
-            f"{stored.dtype} of shape {stored.shape}" if isinstance(stored, np.ndarray) else "several arrays"
-        )
-        raise DatasetError(
-            f"{path}: holds {held}; allowed are real numbers of shape (records, ...), at least one each"
+            f"{path}: holds {stored.dtype} of shape {stored.shape}; allowed are real numbers of shape (records, ...), "
+            "at least one each"
         )
     fits(stored.shape[1:])
+    size = path.stat()
     kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a sparse file takes less space than its size
     most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
     limits.check_limit(path, "bytes as float32 to give", 4 * stored.size, most)
@@ -220,13 +298,16 @@ def pixel_levels(
 
 
 def write_pictures(folder: Path, like: Collection, batches: Iterable[UInt8[np.ndarray, "_ ..."]]) -> None:
-    """Write pictures as PNG in the layout of a collection: folders, or one Parquet file.
+    """Write pictures as PNG in the layout of a collection, folders or one Parquet file, or as arrays.
 
     Args:
         folder: Existing folder for the files.
         like: Collection with the names, labels and order of the pictures.
         batches: Consecutive arrays (_, colors, height, width), pixels from 0 to 255.
     """
+    if isinstance(like.stored, StoredArrays):
+        like.stored.write(folder / like.file_name, np.concatenate([*batches]), like.labels)
+        return
     encoded: list[bytes] = []
     for row, picture in enumerate(picture for batch in batches for picture in batch):
         if like.kind == "parquet":
@@ -235,29 +316,7 @@ def write_pictures(folder: Path, like: Collection, batches: Iterable[UInt8[np.nd
             (folder / like.names[row]).parent.mkdir(exist_ok=True)
             (folder / like.names[row]).write_bytes(png(picture))
     if like.kind == "parquet":
-        pq.write_table(_table(encoded, like), folder / like.origin.name)
-
-
-def write_table(folder: Path, like: Collection, values: Float[np.ndarray, "n ..."]) -> None:
-    """Write values in the form of a table, with its columns and, last, its labels.
-
-    Args:
-        folder: Existing folder for the file.
-        like: Collection with the names, labels and form of the table.
-        values: Values in the units of the table, (n, ...).
-    """
-    path = folder / like.origin.name
-    labels = pd.Series(np.asarray(like.classes)[like.labels])
-    whole = labels.str.fullmatch(r"0|-?[1-9]\d{0,17}").all()
-    labels = labels.astype(np.int64) if whole else labels
-    if path.suffix.lower() == ".npz":
-        np.savez(path, records=values, labels=labels.to_numpy())
-        return
-    table = pd.DataFrame(values, columns=list(like.names)).assign(**{like.column: labels})
-    if path.suffix.lower() == ".csv":
-        table.to_csv(path, index=False)
-    else:
-        table.to_parquet(path, index=False)
+        pq.write_table(_table(encoded, like), folder / like.file_name)
 
 
 def png(picture: UInt8[np.ndarray, "colors height width"], **options: Any) -> bytes:

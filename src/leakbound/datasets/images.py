@@ -17,7 +17,7 @@ from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError, limits
-from leakbound.storage.parquet import ParquetSource, shards
+from leakbound.storage.parquet import opened, shards
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -149,7 +149,7 @@ read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"
 
 def _table_of_file(path: Path, image: str, label: str) -> pa.Table:
     """Read the columns of images and labels of a Parquet file, and of the other shards of its dataset."""
-    if not path.is_file():
+    if not path.exists():
         raise DatasetError(
             f"{path}: there is no such file. {FOLDER_VARIABLE} must name a folder with the Parquet files; "
             "unset it to download from the Hugging Face hub."
@@ -167,7 +167,7 @@ def _table_of_file(path: Path, image: str, label: str) -> pa.Table:
 def _table_of_shard(path: Path, image: str, label: str) -> pa.Table:
     """Read the columns of images and labels of one file."""
     with pa.memory_map(str(path)) as mapped:
-        source = ParquetSource(mapped, path)
+        source = opened(mapped, path)
         _check_columns(source.schema, image, label, str(path))
         batches = list(source.batches([f"{image}.bytes", label]))
     schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
@@ -211,7 +211,7 @@ def _splits(
     splits = []
     for origin, table in tables.items():
         _check_columns(table.schema, image, label, origin)
-        classes = classes or _class_names(table.schema, label)
+        classes = classes or class_names(table.schema, label)
         classes, values = _column(table, label, classes)
         labels = checked_labels(values, classes=len(classes) or None, column=label, origin=origin)
         classes = classes or _made_up_names(label, int(labels.max()) + 1)
@@ -236,7 +236,7 @@ def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> No
     if encoded < 0 or not any(is_kind(kind.field(encoded).type) for is_kind in _BINARY):
         raise DatasetError(
             f"{origin}: column {image!r} is {printable(str(kind)[:200])}, expected is struct<bytes: binary, "
-            "path: string> with encoded PNG, WebP or JPEG files, as Hugging Face datasets writes images."
+            "path: string> with encoded PNG, WebP, JPEG or TIFF files, as Hugging Face datasets writes images."
         )
     if label not in schema.names:
         raise DatasetError(
@@ -275,7 +275,7 @@ def _numbered(texts: pa.DictionaryArray, classes: tuple[str, ...]) -> tuple[tupl
     return classes, labels if {*names} - {*classes} else labels.astype(np.int64)
 
 
-def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
+def class_names(schema: pa.Schema, label: str) -> tuple[str, ...]:
     """Return the class names that Hugging Face ``datasets`` stores in the schema, if any."""
     try:
         feature = json.loads(schema.metadata[b"huggingface"])["info"]["features"][label]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from leakbound.datasets.collection import Collection, write_pictures, write_table
+from leakbound.datasets.arrays import StoredArrays
+from leakbound.datasets.collection import Collection, write_pictures
 from leakbound.datasets.records import DatasetError, first_copies, gather_copies
 from leakbound.datasets.tabular import Table
 from leakbound.storage.parquet import shards
@@ -83,13 +84,13 @@ def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Seq
     return counts
 
 
-def copy_table(folder: Path, table: Table, label: str | None = None) -> tuple[str, int, int]:
-    """Copy the files of a table. Only the owner can read the copies.
+def copy_table(folder: Path, table: Table, *, changed: bool = False) -> tuple[str, int, int]:
+    """Copy a table: its files, or what was read of them. Only the owner can read the copies.
 
     Args:
         folder: Folder of the copy.
         table: Labelled records.
-        label: Column of the labels. With it, what was read is written instead of a copy of the files.
+        changed: Whether columns or records were left out, encoded or filled in, so that the files are no copy.
 
     Returns:
         Name of the copy, and numbers of training and of test records, which ``prepare`` splits.
@@ -99,18 +100,17 @@ def copy_table(folder: Path, table: Table, label: str | None = None) -> tuple[st
     """
     class_counts(table.origin, table.labels, table.classes)
     folder.mkdir(parents=True, exist_ok=True)
-    files = shards(Path(table.origin))
-    names = [f"own{path.stem[-15:] if files[1:] else ''}{path.suffix.lower()}" for path in files]
-    if label is not None:
-        names = [f"own{Path(table.origin).suffix.lower()}"]
-        write_table(
-            folder,
-            Collection(
-                Path(names[0]), "table", table.values[:, 0], table.labels, table.classes, table.columns, label
-            ),
-            table.values[:, 0],
-        )
+    origin = Path(table.origin)
+    if changed or origin.is_dir() or origin.suffix.lower() not in (".csv", ".parquet", ".npz"):
+        names = [
+            f"own{Path(table.stored.name).suffix}"
+            if isinstance(table.stored, StoredArrays)
+            else "own.parquet"
+        ]
+        table.stored.write(folder / names[0], table.values.reshape(len(table.values), -1), table.labels)
     else:
+        files = shards(origin)
+        names = [f"own{path.stem[-15:] if files[1:] else ''}{path.suffix.lower()}" for path in files]
         for path, name in zip(files, names, strict=True):
             shutil.copyfile(path, folder / name)
     _keep_private(folder)

@@ -2,18 +2,28 @@
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Shaped, UInt8
 from PIL import Image, ImageOps
 
 from leakbound.config.data import IMAGE_SIDE
 from leakbound.datasets.records import DatasetError
 from leakbound.storage import limits
 
-_FORMATS = ("PNG", "WEBP", "JPEG")  # no others, because Pillow passes some, such as EPS, to another program
+_FORMATS = (
+    "PNG",
+    "WEBP",
+    "JPEG",
+    "TIFF",
+)  # no others, because Pillow passes some, such as EPS, to another program
+_SEVERAL = (
+    "PNG",
+    "WEBP",
+    "TIFF",
+)  # whose further frames are pictures of their own; those of JPEG are previews
 _REDUCED = 16  # factor on the allowed pixels of a picture that is made smaller while it is read
 Decoder = Callable[[bytes | None, str], np.ndarray]
 """Function from the bytes of a file, and its place for messages, to uint8 pixels (height, width, colors)."""
@@ -28,6 +38,7 @@ class PictureForm:
         color: ``rgb`` or ``gray``. None takes only 8-bit grey and RGB, unchanged.
         span: Levels of 16-bit pictures that become black and white, e.g. (0, 4095) if they hold 12 bits. None
             for all of 0 to 65,535.
+        depths: Bits of a value of the pictures that were decoded.
 
     Example:
         >>> PictureForm(side=64, color="rgb")
@@ -37,13 +48,19 @@ class PictureForm:
     side: int | None = None
     color: Literal["rgb", "gray"] | None = None
     span: tuple[int, int] | None = None
+    depths: set[int] = field(default_factory=set, compare=False, repr=False)
+
+    @property
+    def deep(self) -> bool:
+        """True if a picture with 16 bits was decoded since ``depths`` was last cleared."""
+        return 16 in self.depths
 
     def __post_init__(self) -> None:
         if self.span and self.span[0] >= self.span[1]:
             raise DatasetError(f"--range {self.span[0]} {self.span[1]}: give the lower level first.")
 
     def decode(self, encoded: bytes | None, place: str) -> Shaped[np.ndarray, "height width colors"]:
-        """Decode one PNG, WebP or JPEG file as :func:`decode`, and convert it to this form.
+        """Decode one PNG, WebP, JPEG or TIFF file as :func:`decode`, and convert it to this form.
 
         Transparent pictures get a white background, 16-bit grey gets 256 levels, and CMYK is converted
         without its colour profile.
@@ -63,6 +80,7 @@ class PictureForm:
         if self.side:
             image.draft(None, (self.side, self.side))  # a JPEG is decoded at a fraction of its size
         image = ImageOps.exif_transpose(image)
+        self.depths.add(16 if image.mode.startswith("I") else 8)
         if self.span and not image.mode.startswith("I"):
             raise DatasetError(
                 f"{place}: the image has mode {image.mode!r}, and --range is for 16-bit grey. Leave it out."
@@ -71,8 +89,30 @@ class PictureForm:
             image = _of_16_bits(image, *(self.span or (0, 65_535)))
         if self.color:
             image = _colored(image, self.color)
-        check_mode(image.mode, place, " Or give --color rgb or --color gray, which convert it.")
+        remedy = " Or give --color rgb or --color gray, which convert it."
+        if image.mode.startswith("I"):
+            remedy = (
+                " Or give --range, the levels that become black and white, e.g. 0 4095 for the 12 bits of an X-ray; "
+                "--color gray takes all of 0 to 65535."
+            )
+        check_mode(image.mode, place, remedy)
         return ImageOps.fit(image, (self.side, self.side)) if self.side else image
+
+    def converted(
+        self, pixels: UInt8[np.ndarray, "colors height width"], place: str
+    ) -> UInt8[np.ndarray, "tall wide planes"]:
+        """Convert pixels of an array to this form.
+
+        Args:
+            pixels: From 0 to 255.
+            place: File and record, for messages.
+        """
+        upright = np.moveaxis(pixels, 0, -1)
+        if self.side is None and self.color is None and self.span is None:
+            return upright
+        plain = upright[..., 0] if upright.shape[-1] == 1 else upright
+        made = np.asarray(self.formed(Image.fromarray(np.ascontiguousarray(plain)), place))
+        return made.reshape(*made.shape[:2], -1)
 
 
 AS_STORED = PictureForm()
@@ -82,7 +122,7 @@ AS_STORED = PictureForm()
 def decode(
     encoded: bytes | None, place: str, form: PictureForm | None = None
 ) -> Shaped[np.ndarray, "height width colors"]:
-    """Decode one PNG, WebP or JPEG file to uint8 pixels.
+    """Decode one PNG, WebP, JPEG or TIFF file to uint8 pixels.
 
     Args:
         encoded: Bytes of the file.
@@ -99,6 +139,11 @@ def decode(
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             size = image.size
             pixels = None
+            if image.format in _SEVERAL and (frames := getattr(image, "n_frames", 1)) > 1:
+                raise DatasetError(
+                    f"{place}: holds {frames} pictures, and a record is one: write each to a file, e.g. with Pillow: "
+                    "[one.save(f'{number}.png') for number, one in enumerate(ImageSequence.Iterator(image))]"
+                )
             if size[0] * size[1] <= largest:  # known before anything is decoded
                 picture = image if form is None else form.formed(image, place)
                 picture.load()

@@ -6,7 +6,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,10 +20,13 @@ from leakbound import storage
 from leakbound.accounting.coin_limits import DELTA, StatedBound
 from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
+from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted, text_table
 from leakbound.config.messages import shown
+from leakbound.datasets.arrays import is_array_file, read_arrays
 from leakbound.datasets.collection import read_collection
+from leakbound.datasets.records import DatasetError
 from leakbound.registry import nearest_path
 
 _LIMITS = ["coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right"]
@@ -132,14 +135,18 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
     """
     pairs, forms = [], []
     for option, path in (("members", files.members), ("others", files.others)):
-        if path.is_dir() or path.suffix.lower() in (".csv", ".parquet"):
-            held = read_collection(path, labelled=True, **reading)
+        if path.is_dir() or (path.is_file() and not is_array_file(path)):
+            with refusing(f"--{option}", DatasetError):
+                held = read_collection(path, labelled=True, **reading)
             pairs.append((held.values, np.asarray(held.labels)))
+            own_records.say_classes(path, held.classes, pairs[-1][1], {})
             forms.append(
                 f"classes {shown(held.classes)}, columns {shown(held.names if held.kind == 'table' else ())}"
             )
         else:
-            pairs.append(_arrays(option, path, ("records", "labels")))
+            with refusing(f"--{option}", DatasetError):
+                arrays = read_arrays(path, labelled=True)
+            pairs.append((arrays.values, np.asarray(arrays.labels)))
             forms.append("arrays")
     if forms[0] != forms[1]:
         raise typer.BadParameter(
@@ -240,14 +247,15 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
 
 @contextmanager
 def _shown(what: str) -> Iterator[None]:
-    """Show the traceback of an error of the user's code, and end with one sentence.
+    """Show the traceback of an error of the user's code, and end with one sentence. What it prints is no result.
 
     Raises:
-        BadParameter: If the code fails.
+        BadParameter: If the code fails, or ends the program.
     """
     try:
-        yield
-    except Exception as error:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (Exception, SystemExit) as error:
         traceback.print_exc()
         raise typer.BadParameter(f"{what}: {type(error).__name__}: {error}") from error
 

@@ -64,6 +64,8 @@ def calibrate_records(
     image: record_options.ImageOption = "image",
     standardize: record_options.StandardizeOption = None,
     exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: record_options.MissingOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +90,8 @@ def calibrate_records(
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    reading = {"label": label, "image": image, "exclude": exclude}
+    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
+    reading |= {"categories": categories, "missing": missing}
     private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
     if out is not None:
         private = _for_workflow(out, private)
@@ -114,7 +117,9 @@ def calibrate_records(
         "records": moments.count,
         "compared": compared,
         "shrinkage": moments.shrinkage,
+        "few_records": own_records.shrunk(moments),
         "calibrated_to": own_records.calibrated_to(others),
+        "classes": private.counts,
         "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
         "candidates": candidates,
     }
@@ -201,7 +206,7 @@ def _compared(
     if refused and required:
         raise typer.BadParameter(refused)
     if refused:
-        sys.stderr.write(f"leakbound: warning: {refused}\n")
+        own_records.warn(refused)
     capacity = compared.capacity
     if capacity is None:
         return None, 0
@@ -257,6 +262,8 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         f"{facts['candidates']} equally likely ones of its label",
         f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
     ]
+    if facts["few_records"]:
+        lines.append(facts["few_records"])
     if facts["calibrated_to"] == own_records.calibrated_to(None):
         lines.append(
             "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"

@@ -48,8 +48,9 @@ def compare(
     records: Annotated[
         str,
         typer.Argument(
-            help="Folder with a subfolder of images for each class, Parquet file of images, table .csv or .parquet of "
-            "numbers, or arrays .npz, all with labels; or the word digits for the images in the package."
+            help="Records with labels: folder with a subfolder of images for each class, images or a table of numbers "
+            "as .parquet, in shards or as datasets.save_to_disk writes them, table .csv, .tsv or .gz, or arrays .npz, "
+            ".mat or IDX; or the word digits for the images in the package."
         ),
     ],
     name: Annotated[
@@ -73,6 +74,14 @@ def compare(
     span: record_options.RangeOption = None,
     image: record_options.ImageOption = "image",
     exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: Annotated[
+        Literal["drop", "keep"] | None,
+        typer.Option(
+            help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. "
+            "keep: such numbers are measurements. Default: refuse them."
+        ),
+    ] = None,
     standardize: Annotated[
         bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
     ] = True,
@@ -108,11 +117,14 @@ def compare(
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
-    reading = {"label": label, "image": image, "exclude": exclude or ()}
+    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude or ()}
+    encoded = {"categories": categories or (), "missing": missing}
     attacked = {"members": members, "seed": seed, "sees": sees}
     of = records if records == _EMBEDDED else os.path.realpath(records)
     form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
     options: dict[str, object] = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
+    options |= {name: value for name, value in encoded.items() if value}
+    reading |= encoded
     inputs = [f"{name} {json.dumps(value)}" for name, value in options.items()]
     if target.is_file():
         made = re.search(r"^# Inputs: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
@@ -224,8 +236,14 @@ def _records_of(
     if is_table(path):
         if any(form):
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
-        table = load_table(path, reading["label"], reading["exclude"])
-        name, train, test = copy_table(folder, table, reading["label"] if reading["exclude"] else None)
+        encoded = {name: reading[name] for name in ("categories", "missing")}
+        table = load_table(path, reading["label"], reading["exclude"], **encoded)
+        changed = bool(reading["exclude"] or any(encoded.values()))
+        name, train, test = copy_table(folder, table, changed=changed)
+        columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
+        own_records.say_classes(path, table.classes, table.labels, columns)
+        if table.left_out:
+            sys.stderr.write(f"leakbound: {path}: {table.left_out} records lack something and are left out\n")
         if advice := table.advice():
             sys.stderr.write(f"leakbound: {advice}\n")
         settings = {"path": name, "label": reading["label"], "standardize": standardize}

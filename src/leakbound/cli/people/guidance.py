@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -35,7 +34,7 @@ def write_guidance(calibration: Calibration, target: Target, public: Collection)
         public: Records that it was calibrated to.
     """
     for sentence in _guidance(calibration, target, target.uses or 1, public):
-        sys.stderr.write(f"leakbound: warning: {sentence}\n")
+        own_records.warn(sentence)
 
 
 def _guidance(calibration: Calibration, target: Target, uses: int, public: Collection) -> Iterator[str]:
@@ -47,14 +46,14 @@ def _guidance(calibration: Calibration, target: Target, uses: int, public: Colle
     copies = "a copy" if uses == 1 else f"all {uses} copies averaged"
     if share < LITTLE:
         yield (
-            f"next to nothing is left: the best linear estimate from {copies} recovers {_percent(share)} of "
+            f"next to nothing is left: the best linear estimate from {copies} recovers {own_records.percent(share)} of "
             "a record's variance"
         )
     else:
         yield (
             f"single values of {copies} show next to nothing: the standard deviation of their noise is "
             f"{math.sqrt(1.0 / shown - 1.0):.2g} times that of the records. Only an estimate from all values "
-            f"recovers {_percent(share)} of the variance"
+            f"recovers {own_records.percent(share)} of the variance"
         )
     natural = calibration
     if calibration.spectrum.weights is not None:
@@ -83,7 +82,7 @@ def _smaller(shape: str, target: Target, uses: int, public: Collection) -> Itera
             pictures = _resized(public, side)
             solved = _solved(shape, population_moments(pictures.values), target, uses, pictures)
             std = own_records.deviations(solved.channel)["root_mean_square"]
-            yield f"--resize {side} std {std:.2g} (recovers {_percent(recovered(solved, uses))})"
+            yield f"--resize {side} std {std:.2g} (recovers {own_records.percent(recovered(solved, uses))})"
             each(1)
 
 
@@ -101,8 +100,3 @@ def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Col
     """Find the channel of a shape without weights that meets the target for records of these moments."""
     chosen = SHAPES.get(shape)
     return own_records.in_units(target, public).solve(chosen, chosen.decompose(moments), moments, uses)
-
-
-def _percent(share: float) -> str:
-    """Write a share in percent, with two digits."""
-    return f"{100 * share:.2g} %"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, population_moments
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
+_CLASSES = 20  # that are named with their counts
+_STATES_OWN = "by the moments of"  # a warning that states the nats of private records
+_OWN = (
+    "by the moments of the given records more is revealed than the target; how much is for their owner alone"
+)
 _FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
 
 
@@ -94,14 +100,42 @@ def weights_of(box: Box, shape: str, collection: Collection) -> Float[np.ndarray
         return box_weights(colors, height, width, box[4], rows=box[:2], columns=box[2:4])
 
 
+_warnings: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect the warnings that are written meanwhile, in the words that a file may hold."""
+    said: list[str] = []
+    token = _warnings.set(said)
+    try:
+        yield said
+    finally:
+        _warnings.reset(token)
+
+
+def warn(text: str, filed: str | None = None) -> None:
+    """Write a warning about the records.
+
+    Args:
+        text: For the owner alone, because it may state numbers of private records.
+        filed: The same without such numbers, for a file that others see. None if there are none.
+    """
+    sys.stderr.write(f"leakbound: warning: {text}\n")
+    if (said := _warnings.get()) is not None:
+        said.append(filed or text)
+
+
 def read_both(
     path: Path, public: Path | None, form: Form, standardize: bool | None = None, **reading: Any
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
 
+    The records are compared in the units of their files, before anything is standardized.
+
     Args:
         path: The user's records.
-        public: Public records, if there are any.
+        public: Public records, if there are any. They determine categories and medians, too.
         form: What pictures are converted to.
         standardize: Whether values are standardized by the public records, or by the user's without public
             ones. None for those of tables.
@@ -111,22 +145,27 @@ def read_both(
         BadParameter: If the public records are the user's, or have another form or unit.
         DatasetError: If one of them cannot be read.
     """
-    from leakbound.datasets.collection import read_collection
-
-    reading |= {"form": PictureForm(*form), "exclude": reading.get("exclude") or ()}
+    encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
+    options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
+    reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
+    reading |= {name: options[name] or () for name in ("exclude", "categories")}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
-    with counted(f"reading {path}", None) as each:
-        private = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    _check_options(private, form, standardize, reading["exclude"])
-    _check_varies(private)
+    if public is None or not any(encoded.values()):
+        private = _read(path, form, options, reading)
+        others = None if public is None else _read(public, None, options, reading)
+    else:
+        others = _read(public, None, options, reading)
+        private = _read(path, form, options, reading | {"encoding": others.encoding})
     scaled = private.kind == "table" if standardize is None else standardize
     _warn_columns(private, scaled)
-    if public is None:
+    if private.labels is not None and private.classes:
+        table = private.kind == "table" and private.values.ndim == 2
+        columns = dict(zip(private.names, private.values.T, strict=True)) if table else {}
+        say_classes(path, private.classes, private.labels, columns)
+    if public is None or others is None:
         _check_size(path, len(private), private.values.shape[1:])
         return private.standardized(private) if scaled else private, None
-    with counted(f"reading {public}", None) as each:
-        others = read_collection(public, **reading, each=each, fits=partial(_check_size, public, 1))
     _check_size(public, len(others), others.values.shape[1:])
     if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
         raise typer.BadParameter(
@@ -138,26 +177,83 @@ def read_both(
             f"--public {public}: its columns are {shown(others.names)}, not {shown(private.names)}; both "
             "need the same in the same order"
         )
+    if not private.pictures:
+        _check_units(private, others)
     if scaled:
         private, others = private.standardized(others), others.standardized(others)
     from leakbound.engine.identity import refuse_shared
 
     with refusing(f"--public {public}", GuaranteeError):
         refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
-    _check_varies(others)
-    if not private.pictures:
-        _check_units(private, others)
     return private, others
 
 
-def _check_options(private: Collection, form: Form, standardize: bool | None, exclude: Any) -> None:
+def _read(path: Path, form: Form | None, options: dict[str, Any], reading: dict[str, Any]) -> Collection:
+    """Read records, and refuse those that cannot be calibrated to or hidden.
+
+    Args:
+        path: File or folder.
+        form: What pictures are converted to, for the check of options. None for public records.
+        options: Options of tables and arrays.
+        reading: Parameters of :func:`leakbound.datasets.collection.read_collection`.
+    """
+    from leakbound.datasets.collection import read_collection
+
+    if len(files := _shards(path)) > 1:
+        sys.stderr.write(f"leakbound: {path}: one table in {len(files)} files, all of which are read\n")
+    with counted(f"reading {path}", None) as each:
+        held = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
+    if form is not None:
+        _check_options(held, form, options)
+    _check_varies(held, reading["form"])
+    if held.left_out:
+        sys.stderr.write(f"leakbound: {path}: {held.left_out} records lack something and are left out\n")
+    return held
+
+
+def _shards(path: Path) -> tuple[Path, ...]:
+    """List the files of a table, none for other records."""
+    from leakbound.storage.parquet import holds_shards, shards
+
+    with refusing("DATA"):
+        return shards(path) if holds_shards(path) or path.suffix.lower() == ".parquet" else ()
+
+
+def say_classes(
+    origin: Path | str,
+    classes: Sequence[str],
+    labels: Int[np.ndarray, " n"],
+    columns: Mapping[str, np.ndarray],
+) -> None:
+    """Write the classes with their numbers of records, and warn of what is odd about them.
+
+    Args:
+        origin: File or folder.
+        classes: Names of the classes.
+        labels: Class of each record.
+        columns: Values of a table by column.
+    """
+    from leakbound.datasets.tabular import remarks
+
+    numbers = np.bincount(labels, minlength=len(classes))
+    counts = [f"{shown(name)} {count}" for name, count in zip(classes, numbers, strict=True)]
+    rest = f" and {len(counts) - _CLASSES} more" if len(counts) > _CLASSES else ""
+    sys.stderr.write(f"leakbound: {origin}: classes: {', '.join(counts[:_CLASSES])}{rest}\n")
+    for remark in remarks(classes, labels, columns):
+        warn(f"{origin}: {remark}")
+
+
+def _check_options(private: Collection, form: Form, options: dict[str, Any]) -> None:
     """Refuse options of pictures for other records, and the reverse."""
     pictures = ("--resize", "--color", "--range")
-    options = dict(zip(pictures, form, strict=True))
-    options |= {"--standardize": standardize, "--exclude": exclude or None}
-    names = ["--standardize", "--exclude"] if private.pictures else [*pictures]
-    names += ["--exclude"] if private.kind == "array" else []
-    if wrong := [name for name in names if options[name] is not None]:
+    values = dict(zip(pictures, form, strict=True))
+    values |= {
+        f"--{name}": value or None if name != "standardize" else value for name, value in options.items()
+    }
+    tables = ("--exclude", "--categories", "--missing")
+    names = ["--standardize", *tables] if private.pictures else [*pictures]
+    names += [*tables] if private.kind == "array" else []
+    if wrong := [name for name in names if values[name] is not None]:
         raise typer.BadParameter(
             f"{' and '.join(wrong)}: {private.origin} holds {_form(private)}; leave it away"
         )
@@ -172,17 +268,20 @@ def _warn_columns(private: Collection, scaled: bool) -> None:
             name for name, column in zip(private.names, flat.T, strict=True) if len({*column}) == len(flat)
         ]
         if numbers := [name for name in alone if whole[private.names.index(name)]]:
-            sys.stderr.write(
-                f"leakbound: warning: {private.origin}: a different whole number for each record in "
-                f"{', '.join(map(repr, numbers))}, as identifiers are. If so, leave it out: --exclude {numbers[0]}\n"
+            warn(
+                f"{private.origin}: a different whole number for each record in "
+                f"{', '.join(map(repr, numbers))}, as identifiers are. If so, leave it out: --exclude {numbers[0]}"
             )
     table = not private.pictures and flat.shape == private.values.shape
     if table and not scaled and (deviations := unlike_units(flat)) is not None:
         least, largest = deviations
-        sys.stderr.write(
-            f"leakbound: warning: {private.origin}: standard deviations of columns are {least:.2g} to {largest:.2g}. "
-            "Natural noise is the same for all: it covers some and hardly changes others. "
-            "--standardize brings them into one unit\n"
+        said = (
+            "{}: standard deviations of columns are {}. Natural noise is the same for all: it covers some {}"
+        )
+        rest = "and hardly changes others. --standardize brings them into one unit"
+        warn(
+            said.format(private.origin, f"{least:.2g} to {largest:.2g}", rest),
+            said.format(private.origin, "very different", rest),
         )
 
 
@@ -225,30 +324,37 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
         check_size(count, math.prod(shape))
 
 
-def _check_varies(collection: Collection) -> None:
-    """Refuse records that are all equal, and warn about pictures with few of the 256 levels."""
+def _check_varies(collection: Collection, form: PictureForm) -> None:
+    """Refuse records that are all equal, and pictures of 16 bits that were read as black. Warn about few levels."""
     low = collection.values.min(axis=0)
     high = collection.values.max(axis=0)
     if np.array_equal(low, high):
         raise typer.BadParameter(
             f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
         )
-    if collection.pictures and (high.max() - low.min()) < _FEW_LEVELS:
-        sys.stderr.write(
-            f"leakbound: warning: {collection.origin}: all levels are between {low.min()} and {high.max()} of 255. If "
-            "the files hold 16 bits of which few are used, give --range, e.g. 0 4095 for the 12 bits of an X-ray\n"
+    if not collection.pictures or (high.max() - low.min()) >= _FEW_LEVELS:
+        return
+    if collection.deep and form.span is None:
+        raise typer.BadParameter(
+            f"{collection.origin}: the files hold 16 bits, of which so few are used that all pictures are nearly of "
+            "one grey: give --range with the levels that are black and white, e.g. 0 4095 for the 12 bits of an X-ray"
         )
+    warn(
+        f"{collection.origin}: all levels are between {low.min()} and {high.max()} of 255",
+        f"{collection.origin}: all levels lie within {_FEW_LEVELS} of 256",
+    )
 
 
 def _check_units(private: Collection, public: Collection) -> None:
-    """Refuse arrays that exceed the range of the public values by more than half of its width."""
+    """Refuse values that exceed the range of the public ones by more than half of its width, in the files' units."""
     low, high = float(public.values.min()), float(public.values.max())
     least, largest = float(private.values.min()), float(private.values.max())
     slack = 0.5 * (high - low)
     if least < low - slack or largest > high + slack:
         raise typer.BadParameter(
             f"--public {public.origin}: holds values from {low:g} to {high:g}, {private.origin} from {least:g} to "
-            f"{largest:g}; allowed is half the width more on both sides: bring both into the same units"
+            f"{largest:g}, in the units of the files; allowed is half the width more on both sides: bring both into "
+            "the same units"
         )
 
 
@@ -263,8 +369,8 @@ def warned() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    for warning in caught:
-        sys.stderr.write(f"leakbound: warning: {with_options(str(warning.message))}\n")
+    for text in dict.fromkeys(with_options(str(warning.message)) for warning in caught):
+        warn(text, _OWN if _STATES_OWN in text else None)
 
 
 def check_new_folder(folder: Path) -> None:
@@ -316,6 +422,22 @@ def units(collection: Collection) -> str:
     if collection.scale is not None:
         return "standard deviations"
     return SCALE if collection.pictures else f"units of the {collection.kind}"
+
+
+def percent(share: float) -> str:
+    """Write a share in percent, with two digits."""
+    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+
+
+def shrunk(moments: Moments) -> str | None:
+    """Say what few records mean for a covariance, None if they are not few."""
+    if not moments.shrinkage:
+        return None
+    return (
+        f"{percent(moments.shrinkage)} of their variance is spread evenly over all directions, "
+        f"because {moments.count} records show few of {moments.dimension}: the noise errs on the safe side, and "
+        "more records allow less of it"
+    )
 
 
 def calibrated_to(public: Collection | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -88,6 +89,8 @@ def protect(
     image: record_options.ImageOption = "image",
     standardize: record_options.StandardizeOption = None,
     exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: record_options.MissingOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -120,42 +123,52 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    reading = {"label": label, "image": image, "exclude": exclude}
-    private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
-    own_records.check_reachable(target, others or private)
-    weights = own_records.weights_of(box, shape, private)
-    options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
-    engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
-    released, copies = _released(engine, private)
-    with created(out) as folder:
-        written = _write(folder, private, released, values)
-        # SHA-256 over the output of sha256sum for all files, sorted by name.
-        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-        lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
-        statement = {
-            **_statement(engine, private, others, candidates, copies),
-            "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
-            "written": written,
-            "digest": hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest(),
-        }
-        storage.write_json(folder / STATEMENT, statement, sealed=False)
+    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
+    reading |= {"categories": categories, "missing": missing}
+    with own_records.noted() as warnings:
+        private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+        own_records.check_reachable(target, others or private)
+        weights = own_records.weights_of(box, shape, private)
+        options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
+        engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
+        released, copies = _released(engine, private)
+        with created(out) as folder:
+            written = _write(folder, private, released, values)
+            write_guidance(engine.calibration, target, others or private)
+            _warn_of_noise(engine, private, seed)
+            statement = {
+                **_statement(engine, private, others, candidates, copies),
+                "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+                "written": written,
+                "warnings": warnings,
+                "digest": _digest(folder),
+            }
+            storage.write_json(folder / STATEMENT, statement, sealed=False)
     sys.stdout.write(_text(statement, out))
     if others is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
             f"by the moments of {capacity.records} different given records all planned copies reveal "
-            f"{capacity.rounded:g} nats about "
-            f"the values of a record; this number is in no file, keep it to yourself\n"
+            f"{capacity.rounded:g} nats about the values of a record; this number is in no file, keep it to yourself\n"
         )
-    write_guidance(engine.calibration, target, others or private)
-    # Less than a grey level, or a hundredth of the spread of an array.
+
+
+def _digest(folder: Path) -> str:
+    """Compute SHA-256 over the output of sha256sum for all files of a folder, sorted by name."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _warn_of_noise(engine: ChannelEngine, private: Collection, seed: int | None) -> None:
+    """Warn of noise of less than a grey level, or a hundredth of the spread of an array, and of noise from a seed."""
     std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
     if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
-        sys.stderr.write(
-            f"leakbound: warning: the copies are nearly the originals: the noise has a standard deviation of "
-            f"{std * private.unit:.2g}, {own_records.units(private)}. Ask for fewer nats to hide anything\n"
+        own_records.warn(
+            f"the copies are nearly the originals: the noise has a standard deviation of {std * private.unit:.2g}, "
+            f"{own_records.units(private)}. Ask for fewer nats to hide anything"
         )
     if seed is not None:
-        sys.stderr.write(f"leakbound: warning: --seed {seed}: {_SEEDED}\n")
+        own_records.warn(f"--seed {seed}: {_SEEDED}", _SEEDED)
 
 
 def _engine(private: Collection, public: Collection | None, target: Any, **options: Any) -> ChannelEngine:
@@ -166,12 +179,13 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
     from leakbound.engine.engine import ChannelEngine
 
     source = private if public is None else public
-    with counted(f"calibrating {options['shape']} noise", None), refusing(target):
+    with counted(f"calibrating {options['shape']} noise", None), refusing(target), own_records.warned():
         return ChannelEngine.for_data(
             torch.from_numpy(source.values),
             own_records.in_units(target, source),
             classes=len(private.classes) or None,
-            value_range=(0, WHITE) if private.pictures else None,
+            # Ranges of other values were compared in the units of the files.
+            value_range=(0, WHITE) if private.pictures else (-math.inf, math.inf),
             calibrate_to_own=public is None,
             **options,
         )
@@ -213,7 +227,7 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
     """Write the copies as they are released, and return their form and the share of clipped values."""
-    from leakbound.datasets.collection import WHITE, pixel_levels, write_pictures, write_table
+    from leakbound.datasets.collection import WHITE, pixel_levels, write_pictures
 
     if private.pictures and values == "png":
         clipped: list[int] = []
@@ -225,12 +239,13 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
 
         write_pictures(folder, private, rounded())
         return {
-            "form": f"{private.kind}, PNG of 8 bits",
+            "form": "arrays, 8 bits" if private.kind == "images" else f"{private.kind}, PNG of 8 bits",
             "clipped": sum(clipped) / private.values.size,
             "remark": _ROUNDED,
         }
-    if private.kind == "table":
-        write_table(folder, private, private.restored(np.concatenate([*released])))
+    if private.kind == "table" and private.stored is not None and private.labels is not None:
+        restored = private.restored(np.concatenate([*released]))
+        private.stored.write(folder / private.file_name, restored, private.labels)
         return {"form": "table", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
     path = folder / ("images.npy" if private.pictures else private.origin.name)
     noisy = np.lib.format.open_memmap(path, "w+", np.dtype(np.float32), private.values.shape)
@@ -253,6 +268,7 @@ def _statement(
     moments = calibration.moments
     leakage = engine.leakage()
     statement = _copies_statement(engine, private, leakage)
+    planned = engine.target.uses or 1
     # Errors after copies of other channels are not computed.
     alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
@@ -272,9 +288,15 @@ def _statement(
         "noise": "secure" if engine.secure else "seeded",
         "uses": leakage.fresh_uses,
         "records": len(private),
-        "copies": copies,
+        "repeated": copies,
         "shape": list(private.values.shape[1:]),
         "classes": len(private.classes),
+        "class_counts": private.counts,
+        "planned": {
+            "uses": planned,
+            "values": shown(calibration.information(planned)),
+            "record": shown(calibration.information(planned) + (leakage.labels or 0.0)),
+        },
         "leakage": {
             "record": shown(leakage.record),
             "values": shown(leakage.joint),
@@ -317,11 +339,8 @@ def _assumed(
         )
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
-    if moments.shrinkage:
-        yield (
-            f"{100 * moments.shrinkage:.2g} % of their variance is spread evenly over all directions, "
-            f"because {count} records show few of {moments.dimension}"
-        )
+    if few := own_records.shrunk(moments):
+        yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 else ""
     if engine.ledger is None:
@@ -331,6 +350,8 @@ def _assumed(
             f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
             "values: add that of copies that were resized, converted or standardized in another way"
         )
+    if private.left_out:
+        yield f"{private.left_out} records, of which something is missing, were left out and have no copy"
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     if private.scale is not None:
@@ -343,6 +364,7 @@ def _assumed(
         "parquet": f"the column {private.column!r}, {rest}; all other columns are left out",
         "table": f"the column {private.column!r}, names of columns, {rest}; columns that were left out are not there",
         "array": rest,
+        "images": f"{'labels, ' if private.classes else ''}{rest}; other arrays of the file are left out",
     }[private.kind]
     if not engine.secure:
         yield _SEEDED
@@ -355,12 +377,18 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     errs = "after several channels is not computed; it errs by less than after one"
     if (error := leakage["mse_linear"]) is not None:
         errs = f"errs by {error:.4g} squared per value"
+    plan, planned = statement["planned"], []
+    if plan["uses"] > 1:
+        planned = [
+            f"planned          {plan['uses']} uses with fresh noise together: {plan['record']:.6g} nats"
+        ]
     lines = [
-        f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
+        f"{out.absolute()}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
         f"by parts         {leakage['values']:.6g} nats by the values, {leakage['label']:.4g} by the label",
+        *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "
         f"values: {record_options.limit_text(leakage['identification'])}",

@@ -31,8 +31,9 @@ def path_of(text: str | Path) -> Path:
 
 
 DATA = (
-    "Folder of images, folder with a subfolder of images for each class, Parquet file of images, table .csv or "
-    ".parquet of numbers with a column of labels, or array .npy or .npz."
+    "Folder of images, folder with a subfolder of images for each class, images or a table of numbers with a column of "
+    "labels as .parquet, in shards or as datasets.save_to_disk writes them, table .csv, .tsv or .gz, or arrays .npy, "
+    ".npz, .mat or IDX."
 )
 DataArgument = Annotated[Path, typer.Argument(parser=path_of, help=DATA)]
 PublicOption = Annotated[
@@ -92,6 +93,20 @@ StandardizeOption = Annotated[
 ]
 ExcludeOption = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated.")
+]
+CategoriesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Column of texts in a table, of which a column of 0 and 1 is made for each text. May be repeated.",
+    ),
+]
+MissingOption = Annotated[
+    Literal["drop", "median", "keep"] | None,
+    typer.Option(
+        help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. median: "
+        "take the median of the public records. keep: such numbers are measurements. Default: refuse them."
+    ),
 ]
 KappaOption = Annotated[
     float | None,

@@ -69,6 +69,8 @@ def risk(
     image: record_options.ImageOption = "image",
     standardize: record_options.StandardizeOption = None,
     exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: record_options.MissingOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.
@@ -88,7 +90,8 @@ def risk(
     if data is not None:
         from leakbound.cli.people import own_records  # slow import
 
-        reading = {"label": label, "image": image, "exclude": exclude}
+        reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
+        reading |= {"categories": categories, "missing": missing}
         private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
     counts = records or [len(private or ())]
     limits = probability or _LIMITS
