@@ -380,10 +380,11 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     plan, planned = statement["planned"], []
     if plan["uses"] > 1:
         planned = [
-            f"planned          {plan['uses']} uses with fresh noise together: {plan['record']:.6g} nats"
+            f"planned          {plan['uses']} uses with fresh noise together: {plan['values']:.6g} nats by the values, "
+            f"{plan['record']:.6g} with the label"
         ]
     lines = [
-        f"{out.absolute()}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
+        f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
