@@ -102,6 +102,17 @@ def test_every_test_that_the_errata_name_exists(path):
     assert wanted <= defined_in(ROOT / path)
 
 
+def test_the_table_of_contents_lists_each_entry_once_by_kind_and_those_without_effect_apart():
+    head, _, *lines = re.findall(r"^\| (.*) \|$", TEXT.partition("## A.")[0], flags=re.M)
+    columns = head.split(" | ")[1:]
+    cells = [cell for line in lines for cell in zip(columns, line.split("|")[1:], strict=True)]
+    listed = [(name, kind) for kind, names in cells for name in re.findall(r"[A-D]-\d+", names)]
+    kinds = dict(re.findall(r"^### ([A-D]-\d+)\. .*\(([a-z ]+; [a-z]+)\)$", TEXT, flags=re.M))
+    stated = {name: text.split("; ") for name, text in kinds.items()}
+    wanted = {name: "without effect" if effect == "none" else kind for name, (kind, effect) in stated.items()}
+    assert sorted(listed) == sorted(wanted.items())
+
+
 def test_every_figure_that_the_errata_name_is_in_the_catalogue():
     catalogue = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "config" / "figures").glob("*.yaml"))
     for paper, name in re.findall(r"`(zeng2022|wang2020|pmidp|beyond|tan2024)/([a-z0-9_]+)`", TEXT):
@@ -228,20 +239,46 @@ def test_a3_multipliers_that_were_matched_by_the_printed_bound():
         assert dp.dp_capacity(multiplier, 64) == pytest.approx(32 / multiplier**2, rel=1e-12)
 
 
+def formula_2(epsilon: float, delta: float) -> float:
+    """Capacity of Theorem 4 (2) for a batch of one record, in nats."""
+    return epsilon**2 / (2.0 * math.log(1.25 / delta))
+
+
+def gaussian_std(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Least standard deviation of Gaussian noise with (ε, δ)-DP (Balle and Wang 2018, Theorem 8)."""
+
+    def missed(std: float) -> float:
+        shift, half = epsilon * std / sensitivity, 0.5 * sensitivity / std
+        return float(stats.norm.cdf(half - shift) - math.exp(epsilon) * stats.norm.cdf(-half - shift))
+
+    return root(lambda std: missed(std) - delta, 0.5, 500.0)
+
+
+def test_a4_randomized_response_tells_more_than_formula_2():
+    epsilon, delta = 1.0, 1e-5
+    honest = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert honest / (1 - honest) == pytest.approx(math.exp(epsilon))  # whatever the bit that is replaced
+    leaked = math.log(2) + honest * math.log(honest) + (1 - honest) * math.log(1 - honest)
+    assert leaked > formula_2(epsilon, delta)
+    says("A-4", f"reveals {leaked:.3f} nats; the formula with δ = 10⁻⁵ gives {formula_2(epsilon, delta):.4f}")
+
+
 def test_a4_a_gaussian_mechanism_tells_more_than_formula_2():
     epsilon, delta = 0.1, 1e-5
 
-    def missed(std: float) -> float:
-        """δ of Gaussian noise at this ε and sensitivity 1 (Balle and Wang 2018, Theorem 8)."""
-        shift = epsilon * std
-        return float(stats.norm.cdf(0.5 / std - shift) - math.exp(epsilon) * stats.norm.cdf(-0.5 / std - shift))
+    def leaked(epsilon: float, sensitivity: float) -> float:
+        """Nats that ±1 reveals behind noise for this sensitivity."""
+        return two_point_information(1.0 / gaussian_std(epsilon, delta, sensitivity))
 
-    std = root(lambda s: missed(s) - delta, 1.0, 100.0)
-    leaked, formula = two_point_information(1.0 / std), epsilon**2 / (2.0 * math.log(1.25 / delta))
-    assert leaked > formula > formula / 2
-    says("A-4", f"has a standard deviation of {std:.2f} S")
-    says("A-4", f"reveals {scientific(leaked, 2)} nats; the formula gives {scientific(formula, 2)}")
+    formula = formula_2(epsilon, delta)
+    assert leaked(epsilon, 1.0) > formula > formula / 2
+    says("A-4", f"its standard deviation is {gaussian_std(epsilon, delta, 1.0):.2f} S")
+    says("A-4", f"reveals {scientific(leaked(epsilon, 1.0), 2)} nats; the formula gives {scientific(formula, 2)}")
     says("A-4", f"with the ½ {scientific(formula / 2, 2)}")
+    equal = root(lambda e: leaked(e, 1.0) - formula_2(e, delta), 0.2, 0.8)
+    says("A-4", f"below ε = {equal:.3f}")
+    says("A-4", f"the same gradient reveals {scientific(leaked(epsilon, 2.0), 2)}")
+    assert all(leaked(e, 2.0) < formula_2(e, delta) for e in (0.01, 0.1, 0.3, 1.0))
 
 
 OPACUS_ORDERS = np.array([1 + x / 10 for x in range(1, 100)] + list(range(12, 64)))
