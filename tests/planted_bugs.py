@@ -26,6 +26,47 @@ LOADED = ("hypothesis", "opacus", "pandas", "pytest", "scipy.stats", "sklearn.da
 
 
 BUGS = {
+    # -- verdicts and pictures of kept rows ------------------------------------------------------------------------
+    "a verdict beside an interval that holds 0": (
+        "[(blocks.effects, flips), (blocks.effects, student)]",
+        "[(blocks.effects, flips)]",
+        "test_no_verdict_contradicts_its_interval",
+    ),
+    "two blocks decide that an effect is negligible": (
+        'return smallest_p(blocks) / (1 if rule == "beyond" else 2) < alpha',
+        "return blocks > 1",
+        "test_fewer_blocks_than_sign_flips_need_decide_nothing_not_even_that_an_effect_is_negligible",
+    ),
+    "a control on more blocks than its cells": (
+        'blocks.isin(common_blocks(table)) | (rows["replica"] < 0)',
+        'blocks.isin(blocks) | (rows["replica"] < 0)',
+        "test_cells_and_their_control_stand_on_the_same_blocks",
+    ),
+    "the direction of a claim left out of its effect": (
+        "np.sign(claim.claimed * claim.effect)",
+        "np.sign(claim.effect)",
+        "test_an_effect_has_unit_sign_and_direction",
+    ),
+    "datasets called different without a correction": (
+        "adjusted = holm([p_value for p_value, _ in results])",
+        "adjusted = [p_value for p_value, _ in results]",
+        "test_settings_are_corrected_together_before_they_are_called_different",
+    ),
+    "leakage charged at the arm's own slope": (
+        "slope.mean(axis=0) * (leakage[0] - leakage[1])",
+        "slope[0] * (leakage[0] - leakage[1])",
+        "test_leakage_that_the_judging_replica_sees_is_charged_at_the_mean_slope_of_both_fronts",
+    ),
+    "Page's ranks counted by the shortest table": (
+        "levels = max(table.shape[1] for table in shared)",
+        "levels = min(table.shape[1] for table in shared)",
+        "test_page_ranks_the_values_of_the_longest_of_several_tables",
+    ),
+    "half of an interval printed as the whole": (
+        "half=(interval.high - interval.low) / 2",
+        "half=interval.high - interval.low",
+        "test_tables_have_means_with_intervals_and_what_the_paper_prints",
+    ),
     # -- noise: how much, how often, for whom ------------------------------------------------------------------------
     "noise of a channel halved": (
         "deviations = np.sqrt(channel.variances)",

@@ -342,3 +342,20 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
         assert f"results/reference/lenet_full/figures/tan2024/{key}.png" in first
         assert not {"rounds;", "repeats"} & {*first.split()}
     assert "results/reference/paper_gradients/figures/tan2024/fig06.png" in sections["fig06"]
+
+
+KEPT = ROOT / "results" / "reference"
+KEPT_CLAIMS = {home.name: kept_claims(home) for home in sorted(path.parent for path in KEPT.glob("*/claims.parquet"))}
+
+
+@pytest.mark.parametrize("preset", KEPT_CLAIMS)
+def test_no_kept_verdict_contradicts_its_interval_or_has_too_few_blocks(preset):
+    claims = KEPT_CLAIMS[preset]
+    tested = claims[~claims["exact"] & claims["claimed"].ne(0)]
+    for verdict, way in (("reproduced", 1), ("contradicted", -1)):
+        shown = tested[tested["verdict"] == verdict]
+        side = shown["claimed"] * way
+        ends = shown["low"].where(side > 0, -shown["high"])
+        assert (ends > 0).all(), shown.loc[ends <= 0, ["figure", "claim", "dataset", "effect", "low", "high"]]
+    decided = tested[tested["verdict"] != "undecided"]
+    assert (decided["blocks"] >= 6).all(), decided.loc[decided["blocks"] < 6, ["figure", "claim", "dataset", "blocks"]]

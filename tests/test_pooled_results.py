@@ -8,7 +8,9 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
+from leakbound.config import reading
 from pool import app
+from repeats import differences
 from replaced_folders import write_manifest
 
 ROOT = Path(__file__).parents[1]
@@ -134,7 +136,8 @@ def test_the_pooled_run_may_replace_the_first_as_it_was_left(runs):
         (("studies", STUDY, "defenses", {"none": []}), f"studies.{STUDY}.defenses lacks levels of compression"),
         (("defenses", {"compression": {"mechanism": "compression", "learning_rates": RATES}}), "defenses.compression"),
         (("attacks", {"gradient_inversion": {"images": 3}}), "attacks.gradient_inversion differs"),
-        (("studies", STUDY, "models", ["mlp"]), f"studies.{STUDY} differs"),
+        (("studies", STUDY, "models", ["mlp"]), f"studies.{STUDY}.models has mlp, which the first run lacks"),
+        (("studies", STUDY, "batch_sizes", [2]), f"studies.{STUDY} differs"),
     ],
 )
 def test_what_is_no_repeat_is_refused_with_the_setting(runs, tmp_path, change, message):
@@ -150,3 +153,15 @@ def test_what_is_no_repeat_is_refused_with_the_setting(runs, tmp_path, change, m
     assert code == 2
     assert message in output
     assert not (tmp_path / "both").exists()
+
+
+def test_a_repeat_may_leave_out_datasets_and_networks_of_a_study():
+    config = reading.load(ROOT / "config" / "paper_gradients.yaml")
+    repeat = reading.load(ROOT / "config" / "paper_gradients_repeat.yaml")
+    study, again = (each.studies["gradient_inversion"] for each in (config, repeat))
+    assert {*again.models} < {*study.models}
+    assert [*differences(config, repeat)] == []
+    (told,) = differences(
+        repeat.model_copy(update={"seed": 1}), config.model_copy(update={"studies": {"gradient_inversion": study}})
+    )
+    assert told == "studies.gradient_inversion.models has lenet_sigmoid, which the first run lacks"

@@ -37,6 +37,8 @@ _PAGE = """\
 [All papers](../figures.md). *Natural* noise is equal on every pixel, *white* noise
 [is not](../glossary.md#natural-and-white). Fewer than four replicas are dots, without an interval.
 """
+_NUMBERED = re.compile(r"(fig|table)\d+")
+"""Identifiers of what a paper prints. Twins and what goes beyond the papers have other names."""
 _MARKER = "scoreboard of {preset}"
 
 
@@ -51,6 +53,7 @@ class KeptFigure:
         claims: Rows of ``evaluate``.
         notes: Sentences under the caption.
         warnings: Claim to a sentence about it.
+        at_length: True if it shows networks of the paper after as many rounds as the paper prints.
     """
 
     preset: str
@@ -59,6 +62,7 @@ class KeptFigure:
     claims: pd.DataFrame
     notes: Sequence[str] = ()
     warnings: Mapping[str, str] = field(default_factory=dict)
+    at_length: bool = False
 
 
 def figures_pages(
@@ -84,7 +88,8 @@ def figures_pages(
         lines = "\n".join(_line(key, figure, kept.get(key, ()), joint[key]) for key, figure in entries.items())
         page = f"figures/{paper}.md"
         link = f"[Pictures and claims]({page})"
-        contents.append(f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n\n{link}\n\n{lines}\n')
+        heading = f'<a id="{paper}"></a>\n\n## {style.PAPERS[paper]}\n\n{link}'
+        contents.append("\n\n".join(filter(None, [heading, _lengths(entries, kept), lines])) + "\n")
         pages[page] = "\n".join([_PAGE.format(paper=style.PAPERS[paper]), *_sections(entries, kept, joint)])
     return {"figures.md": "\n".join([_HEAD, *contents]), **pages}
 
@@ -95,6 +100,18 @@ def _together(figure: FigureConfig, verdicts: pd.DataFrame | None) -> pd.DataFra
         return pd.DataFrame()
     mine = (verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)
     return verdicts[mine & verdicts["printed"]]
+
+
+def _lengths(figures: Mapping[str, FigureConfig], kept: Mapping[str, Sequence[KeptFigure]]) -> str:
+    """Count the figures and tables of a paper that stand on its networks at its length, if any train a network."""
+    trained = {key: figure for key, figure in figures.items() if figure.facts and _NUMBERED.fullmatch(figure.id)}
+    if not trained:
+        return ""
+    there = [figure.id for key, figure in trained.items() if any(one.at_length for one in kept.get(key, ()))]
+    rest = [figure.id for figure in trained.values() if figure.id not in there]
+    counted = f"Of {len(trained)} numbered figures and tables with networks, {len(there)} stand on the paper's networks"
+    shown = f": {', '.join(there)}" if there else ""
+    return f"{counted} at its length{shown}." + (f" Not: {', '.join(rest)}." if rest else "")
 
 
 def _sections(

@@ -21,7 +21,7 @@ from leakbound.cli.runs.config import keep_generated
 from leakbound.config import reading
 from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
 from leakbound.config.messages import read_yaml
-from leakbound.figures.notes import notes, warnings, with_epsilon
+from leakbound.figures.notes import at_length, notes, warnings, with_epsilon
 from leakbound.jobs.table import rows_file
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -85,6 +85,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
                 claims=verdicts[(verdicts["paper"] == figure.paper) & (verdicts["figure"] == figure.id)],
                 notes=notes(figure, whole, ran),
                 warnings=warnings(figure, whole),
+                at_length=at_length(figure, whole, ran),
             )
             rate = (ran.get("federated") or {}).get("learning_rate")
             settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}

@@ -17,6 +17,7 @@ from figures import kept_claims
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.claims.evaluation import evaluate
+from leakbound.claims.selection import common_blocks
 from leakbound.config import reading
 from leakbound.randomness.seeding import numpy_generator
 
@@ -69,19 +70,14 @@ class Numbers:
 
     @functools.cache  # noqa: B019 - as above
     def blocks(self, study: str) -> pd.MultiIndex:
-        """List the replicas that at least half of the runs of a study on a dataset and network have.
-
-        A repeat adds replicas of some arms alone. Means of two arms are compared, so they are those of common blocks.
-        """
-        setting = ["dataset", "model", "replica"]
-        runs = self.table(study).groupby(setting)["run"].nunique()
-        return runs.index[runs >= runs.groupby(level=setting[:2]).transform("max") / 2]
+        """List the blocks on which means stand, those of the figures."""
+        return common_blocks(self.table(study))
 
     def value(self, study: str, metric: str, **columns: Any) -> float:
         """Return the mean of a metric over common blocks and their units."""
         rows = self.rows(study, metric=metric, **columns)
         own = pd.MultiIndex.from_frame(rows[["dataset", "model", "replica"]])
-        return float(rows.loc[own.isin(self.blocks(study)), "value"].mean())
+        return float(rows.loc[own.isin(self.blocks(study)) | (rows["replica"] < 0), "value"].mean())
 
     def mean(self, study: str, metric: str, digits: int = 3, **columns: Any) -> str:
         """Write the mean of a metric over common blocks and their units."""

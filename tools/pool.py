@@ -15,7 +15,7 @@ import typer
 
 from leakbound import storage
 from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
-from leakbound.claims.selection import rows_of
+from leakbound.claims.selection import shown_rows
 from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.steps.plot import write_figure
@@ -117,7 +117,7 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
         readers: Name of each dataset's reader.
         folder: Folder of the run.
     """
-    chosen = with_epsilon(rows_of(figure, table), table)
+    chosen = with_epsilon(shown_rows(figure, table), table)
     if chosen.empty or withheld(table, readers):
         return
     target = folder / "figures" / figure.paper

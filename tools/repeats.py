@@ -22,7 +22,8 @@ _SHARED = ("privacy_noise", "covariance", "alpha", "training")
 def differences(first: Config, repeat: Config, earlier: Sequence[Config] = ()) -> Iterator[str]:
     """Yield the settings by which a run is no repeat of another.
 
-    A repeat has another seed. It may have other replicas, fewer studies, and defenses or levels in addition.
+    A repeat has another seed. It may have other replicas, fewer studies, fewer datasets or networks of a study, and
+    defenses or levels in addition.
 
     Args:
         first: Configuration of the first run.
@@ -47,8 +48,12 @@ def differences(first: Config, repeat: Config, earlier: Sequence[Config] = ()) -
 def _study_differences(name: str, first: Config, repeat: Config) -> Iterator[str]:
     """Yield the settings by which a study is no repeat of that of the first run."""
     before, study = first.studies[name], repeat.studies[name]
-    if before.model_dump(exclude={"replicas", "defenses"}) != study.model_dump(exclude={"replicas", "defenses"}):
+    free = {"replicas", "defenses", "datasets", "models"}
+    if before.model_dump(exclude=free) != study.model_dump(exclude=free):
         yield f"studies.{name} differs"
+    for words in ("datasets", "models"):
+        if added := {*getattr(study, words)} - {*getattr(before, words)}:
+            yield f"studies.{name}.{words} has {', '.join(sorted(added))}, which the first run lacks"
     for defense, levels in before.defenses.items():
         if not {*levels} <= {*study.defenses.get(defense, ())} or defense not in study.defenses:
             yield f"studies.{name}.defenses lacks levels of {defense} of the first run"
@@ -57,7 +62,7 @@ def _study_differences(name: str, first: Config, repeat: Config) -> Iterator[str
     for attack in study.attacks:
         if getattr(first.attacks, attack, None) != getattr(repeat.attacks, attack, None):
             yield f"attacks.{attack} differs"
-    for dataset in study.datasets:
+    for dataset in sorted({*study.datasets} & {*before.datasets}):
         if first.datasets[dataset] != repeat.datasets[dataset]:
             yield f"datasets.{dataset} differs"
 

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from leakbound.claims import judging
 from leakbound.claims.evaluation import COLUMNS
+from leakbound.claims.outcomes import Blocks
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.registry import PLOTS
+from leakbound.registry import CLAIM_TESTS, PLOTS
 from verdicts import entry, evaluate
 
 ALPHA = 0.05
@@ -377,3 +379,65 @@ def test_power_is_that_of_students_test_at_the_least_favourable_level_of_holm():
         spread = (means["white"] - means["natural"]).std(ddof=1)
         tail, far = ALPHA / claims / 2, 2 * DELTA * math.sqrt(8) / spread
         assert found["power"] == pytest.approx(stats.nct.sf(stats.t.isf(tail, 7), 7, far), rel=1e-9)
+
+
+def blocks_of(values: list[float], unit: str = "points") -> pd.DataFrame:
+    """Two defenses whose difference in each block is given, on one dataset."""
+    replica = np.arange(len(values))
+    known = {"dataset": "digits", "model": "lenet", "level": 1.0, "metric": "auc"}
+    sides = [
+        pd.DataFrame({"replica": replica, "value": value, "defense": defense, "run": defense, **known})
+        for defense, value in (("white", np.array(values)), ("natural", 0.0))
+    ]
+    return pd.concat(sides, ignore_index=True)
+
+
+@pytest.mark.parametrize(("blocks", "reached"), [(2, "undecided"), (5, "undecided"), (6, "negligible")])
+def test_fewer_blocks_than_sign_flips_need_decide_nothing_not_even_that_an_effect_is_negligible(blocks, reached):
+    small = [0.001, 0.002, 0.001, 0.0015, 0.002, 0.001][:blocks]
+    claims = evaluate(figure(("greater", WHITE_ABOVE)), blocks_of(small), ALPHA)
+    assert {*claims["verdict"]} == {reached}
+    assert over_all(claims)["high_90"] < DELTA
+
+
+def test_two_datasets_of_two_blocks_are_not_mixed():
+    rows = [blocks_of([sign * 1.0, sign * 1.001]).assign(dataset=name) for name, sign in (("mnist", 1), ("svhn", -1))]
+    assert verdict(evaluate(figure(("greater", WHITE_ABOVE)), pd.concat(rows), ALPHA)) == "undecided"
+
+
+def test_no_verdict_contradicts_its_interval():
+    """All but one block shift by next to nothing: sign flips find p = 2⁻¹¹, and Student's interval holds 0."""
+    claims = evaluate(figure(("greater", WHITE_ABOVE), delta=0.1), blocks_of([0.01] * 11 + [10.0]), ALPHA)
+    found = over_all(claims)
+    assert found["low"] < 0 < found["high"]
+    assert found["verdict"] == "undecided"
+    values = np.array([0.01] * 11 + [10.0])
+    assert found["p_value"] == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
+
+
+def test_the_claimed_direction_stands_beside_the_effect():
+    claims = [(test, {"where": {"defense": "white"}}) for test in ("increasing", "decreasing")]
+    claims.append(("within", WHITE_ABOVE | {"match": []}))
+    found = evaluate(figure(*claims), pair(0.0), ALPHA)
+    assert [over_all(found, index)["claimed"] for index in range(3)] == [1, -1, 0]
+
+
+def test_settings_are_corrected_together_before_they_are_called_different():
+    """Each dataset alone is significant at 3 %, in opposite directions. Together neither is."""
+    pattern = np.array([-1.0, -1.0, -1.0, 1.0, 1.0, 1.0]) / math.sqrt(6 / 5)  # of standard deviation 1
+    shift = float(stats.t.isf(0.015, 5)) / math.sqrt(6)
+    index = pd.MultiIndex.from_product(
+        [("mnist", "svhn"), ("lenet",), ("",), range(6)], names=["dataset", "model", "preset", "replica"]
+    )
+    effects = pd.DataFrame({"difference": np.concatenate([pattern + shift, pattern - shift])}, index=index)
+    blocks = Blocks(effects, 1, "compared")
+    assert judging.sides(blocks, 0.01, 0.05) == {1: [], -1: [], 0: []}
+    assert judging.sides(blocks, 0.01, 0.0601) == {1: ["mnist"], -1: ["svhn"], 0: []}
+
+
+def test_page_ranks_the_values_of_the_longest_of_several_tables():
+    rows = pd.concat([sweep(1.0, metric="auc"), sweep(1.0, metric="mse").query("level < 8")], ignore_index=True)
+    blocks = CLAIM_TESTS.get("increasing")(rows, options={"within": ["metric"]})
+    assert blocks.levels == 4
+    assert "over 4 values" in blocks.detail
+    assert list(blocks.widths.values()) == [1.0, 1.0, 1.0]

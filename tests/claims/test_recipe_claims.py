@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from leakbound.claims.fronts import beyond_front
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import EmptySelectionError
 from leakbound.config.messages import ConfigError
@@ -178,3 +179,12 @@ def test_replicas_without_plain_sgd_are_not_compared_and_one_alone_chooses_for_n
     apart = table({"none": [(0.6, 0.4)], "natural": [(0.7, 0.5)]})
     with pytest.raises(EmptySelectionError, match="whose leakages overlap"):
         found(apart)
+
+
+def test_leakage_that_the_judging_replica_sees_is_charged_at_the_mean_slope_of_both_fronts():
+    """The arm's front rises by .5 for each unit of leakage, the other by 1, and the judge sees .02 more leakage."""
+    arm = np.array([[(0.6, 0.5), (0.8, 0.6)], [(0.62, 0.5), (0.82, 0.6)]])
+    other = np.array([[(0.6, 0.3), (0.8, 0.5)]] * 2)
+    height, window = beyond_front(arm, other, np.array([0.5, 0.1]))
+    assert height == pytest.approx(0.55 - 0.4 - 0.75 * 0.02)
+    assert window == pytest.approx(0.2)

@@ -9,6 +9,7 @@ from leakbound.claims.evaluation import COLUMNS, VERDICTS
 from leakbound.claims.scoreboard import (
     CLOSED_FORMS,
     NUMBERS,
+    effect_text,
     of_datasets,
     scoreboard,
     scoreboard_rows,
@@ -21,7 +22,14 @@ def claim(name: str, verdict: str, *, paper: str = "tan2024", exact: bool = Fals
     stated = {"paper": paper, "figure": "fig09", "claim": name, "text": f"Claim {name}.", "dataset": "all"}
     stated |= {"model": "all", "test": "greater", "unit": "" if exact else "accuracy", "verdict": verdict}
     numbers = dict.fromkeys(("delta", "low", "high", "low_90", "high_90", "power"), np.nan)
-    numbers |= {"effect": 0.02, "p_value": 0.0, "p_adjusted": 0.0, "blocks": 0, "blocks_needed": pd.NA}
+    numbers |= {
+        "effect": 0.02,
+        "claimed": 0 if exact else 1,
+        "p_value": 0.0,
+        "p_adjusted": 0.0,
+        "blocks": 0,
+        "blocks_needed": pd.NA,
+    }
     if not exact:
         numbers |= {"delta": 0.01, "low": 0.015, "high": 0.025, "low_90": 0.016, "high_90": 0.024, "power": 0.9}
         numbers |= {"p_value": 0.01, "p_adjusted": 0.02, "blocks": 20, "blocks_needed": 12}
@@ -53,7 +61,10 @@ def test_closed_forms_are_counted_apart_from_experiments(claims):
 
 def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
     (line,) = scoreboard_rows(claims[(claims["claim"] == "mixed") & (claims["dataset"] == "all")]).to_dict("records")
-    assert [line[name] for name in NUMBERS] == ["0.02 [0.015, 0.025]", "0.01 accuracy", "0.020", "20", "0.90", "12"]
+    assert [line[name] for name in NUMBERS] == [
+        "+0.02 accuracy [0.015, 0.025], as claimed",
+        *("0.01 accuracy", "0.020", "20", "0.90", "12"),
+    ]
     (exact,) = scoreboard_rows(claims[claims["claim"] == "holds"]).to_dict("records")
     assert [exact[name] for name in NUMBERS[1:]] == ["–", "exact", "–", "–", "–"]
     unknown = claims[claims["claim"] == "undecided"].assign(power=np.nan, blocks_needed=pd.NA)
@@ -61,11 +72,27 @@ def test_a_verdict_stands_beside_its_effect_delta_blocks_and_power(claims):
     assert [line[name] for name in NUMBERS] == ["–", "0.01 accuracy", "< 0.001", "20", "–", "cannot tell"]
 
 
+@pytest.mark.parametrize(
+    ("effect", "claimed", "words"),
+    [
+        (0.0429, -1, "+0.0429 dB per doubling [-0.01, 0.09], against the claim"),
+        (-0.58, -1, "-0.58 dB per doubling [-0.01, 0.09], as claimed"),
+        (0.003, 0, "+0.003 dB per doubling [-0.01, 0.09]"),
+    ],
+)
+def test_an_effect_has_unit_sign_and_direction(effect, claimed, words):
+    stated = claim("falls", "negligible", effect=effect, claimed=claimed, low=-0.01, high=0.09, unit="dB per doubling")
+    row = pd.Series(stated)
+    assert effect_text(row) == words
+    assert effect_text(row, interval=False) == words.replace(" [-0.01, 0.09]", "")
+
+
 def test_each_datasets_own_verdict_stands_beside_that_over_all_blocks(claims):
     found = dict(zip([*VERDICTS, "holds", "fails", "ours"], of_datasets(claims), strict=True))
     assert found["mixed"] == "2 reproduced, 1 contradicted"
     assert found["reproduced"] == found["holds"] == ""
-    line = "| **mixed** | 0.02 [0.015, 0.025] | 0.01 accuracy | 0.020 | 20 | 0.90 | 12 | 2 reproduced, 1 contradicted |"
+    effect = "+0.02 accuracy [0.015, 0.025], as claimed"
+    line = f"| **mixed** | {effect} | 0.01 accuracy | 0.020 | 20 | 0.90 | 12 | 2 reproduced, 1 contradicted |"
     assert line in to_markdown(claims)
 
 

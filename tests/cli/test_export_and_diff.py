@@ -42,8 +42,8 @@ def test_a_table_becomes_booktabs_with_the_numbers_of_its_picture(tmp_path):
     rows = pd.read_csv(tmp_path / "tan2024-table02.csv")
     chosen = rows[(rows["model"] == "lenet") & (rows["defense"] == "natural")]
     lenet = next(line for line in lines if line.startswith("LeNet "))
-    mean = chosen[chosen["metric"].str.startswith("ratio")]["value"].mean()
-    assert rf"$\times${mean:.2f}" in lenet
+    middle = chosen[chosen["metric"].str.startswith("ratio")]["value"].median()
+    assert rf"$\times${middle:.2f}" in lenet
     assert "[paper 313" in lenet
     assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
     assert "@misc{leakbound-photos-" in (tmp_path / "references.bib").read_text()
@@ -59,6 +59,19 @@ def test_a_picture_has_the_width_of_a_column_embedded_fonts_and_the_same_bytes_a
     width = float(re.search(rb"/MediaBox \[ *0 0 ([\d.]+)", first)[1])
     assert width == pytest.approx(8.8 / 2.54 * 72, abs=0.01)
     assert "<text" not in (tmp_path / "first" / "tan2024-fig09.svg").read_text()  # letters are shapes
+
+
+def test_a_short_caption_is_title_data_networks_and_replicas(tmp_path):
+    captions = {}
+    for kind in ("full", "short"):
+        words = ("tan2024/fig09", "--format", "tex", "--caption", kind)
+        assert exported(tmp_path / kind, *words).code == 0
+        text = (tmp_path / kind / "tan2024-fig09.tex").read_text()
+        captions[kind] = re.search(r"\\caption\[(.*)\]\{(.*)\}\n", text).groups()
+    title, short = captions["short"]
+    assert short == rf"{title}. Data: cifar10, fashion\_mnist. Network: mlp. n = 12 replicas."
+    assert title == captions["full"][0]
+    assert len(captions["full"][1]) > 3 * len(short)
 
 
 @pytest.mark.parametrize("key", ["fig14", "fig16", "fig09", "fig30"])

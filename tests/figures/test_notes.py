@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.selection import rows_of
+from leakbound.claims.selection import rows_of, shown_rows
 from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
 from leakbound.config.defenses import default_defenses
@@ -179,3 +179,45 @@ def test_differences_are_said_in_numbers():
     )
     assert "none of 4 levels (DP-PSAC)" in differences(FIGURES["tan2024/fig15"], dppsac=[])
     assert "12 instead of 10 repeats" in differences(shown, replicas=[12])
+
+
+def inversions(replicas: dict[str, int], **errors: float) -> pd.DataFrame:
+    """MSE of gradient inversion, undefended and behind two levels; runs may have more replicas than others."""
+    rows = [
+        (name, name.split("-")[0], level, replica, value + replica)
+        for (name, value), level in zip(errors.items(), (np.nan, 50.0, 300.0), strict=True)
+        for replica in range(replicas.get(name, 4))
+    ]
+    known = {"dataset": "cifar10", "model": "lenet", "source": "gradient_inversion", "variant": "attack"}
+    known |= {"metric": "mse", "unit": -1, "status": ""}
+    return pd.DataFrame(rows, columns=["run", "defense", "level", "replica", "value"]).assign(**known)
+
+
+HEAT = {"where": {"variant": "attack"}, "constants": {"no defense": {"variant": "attack", "defense": "none"}}}
+
+
+def test_cells_and_their_control_stand_on_the_same_blocks():
+    table = inversions({"none": 6}, **{"none": 1.0, "natural-50": 3.0, "natural-300": 2.0})
+    shown = shown_rows(figure(), table)
+    assert shown.groupby("run")["replica"].agg(list).map(sorted).to_dict() == {
+        run: [0, 1, 2, 3] for run in table["run"]
+    }
+    together = table.tail(1).assign(replica=-1)
+    assert (shown_rows(figure(), pd.concat([table, together]))["replica"] == -1).sum() == 1
+    assert len(shown_rows(figure(), table.drop(columns="run"))) == len(table)
+
+
+def test_arms_that_lack_replicas_of_the_others_are_named():
+    table = inversions({"natural-300": 2}, **{"none": 1.0, "natural-50": 3.0, "natural-300": 2.0})
+    assert "On fewer replicas than the others: natural (2 of 4)." in notes(figure(), table)
+    assert not [text for text in notes(figure(), inversions({}, **{"none": 1, "a": 2, "b": 3})) if "fewer" in text]
+
+
+@pytest.mark.parametrize(("undefended", "told"), [(1.0, False), (2.5, True)])
+def test_an_undefended_attack_that_recovers_less_than_one_behind_noise_is_called_no_upper_limit(undefended, told):
+    shown = entry(plot="heatmap", options=HEAT)
+    table = inversions({}, **{"none": undefended, "natural-50": 3.0, "natural-300": 2.0})
+    (text,) = [text for text in notes(shown, table) if "upper limit" in text] or [""]
+    assert text.endswith("CIFAR-10, LeNet: 3.5 instead of 4 (natural 300 nats).") == told
+    similar = table.assign(metric="ssim")  # more is better
+    assert [text for text in notes(shown, similar) if "(natural 50 nats)" in text]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
-from leakbound.figures.plots.panels import log_y
+from leakbound.figures.plots.panels import log
 from leakbound.registry import PLOTS
 
 FOUR = ("svhn", "cifar10", "fashion_mnist", "celeba")
@@ -123,7 +123,7 @@ def test_points_of_one_level_stand_side_by_side_each_with_its_name(make_study):
 def test_logarithmic_axes_have_plain_numbers_where_those_are_short(limits, expected, never):
     figure = Figure()
     axes = figure.subplots()
-    log_y(axes)
+    log(axes, "y")
     axes.set_ylim(*limits)
     figure.draw_without_rendering()
     labels = {label.get_text() for label in axes.yaxis.get_ticklabels(which="both")}
@@ -161,7 +161,28 @@ def test_tables_have_means_with_intervals_and_what_the_paper_prints():
     words = [text.get_text() for text in PLOTS.get("table")(TIMES, options=options).axes[0].texts]
     interval = "×2.00 [-0.48, 4.48]"  # Student's t of 2: 4.303
     assert list(filter(None, words)) == ["DP-SGD", "LeNet", interval, "paper ×1.57", "VGG16", interval]
+    half = {"cells": [{"where": {"metric": "ratio"}, "text": "± {half:.2f}"}]}
+    words = [text.get_text() for text in PLOTS.get("table")(TIMES, options=half).axes[0].texts]
+    assert words.count("± 2.48") == 2  # half of the interval's width
     with pytest.raises(SelectionError, match="several rows of one replica"):
         PLOTS.get("table")(TIMES, options={"cells": [{"text": "{mean}"}]})
     with pytest.raises(SelectionError, match="no format of its numbers"):
         PLOTS.get("table")(TIMES, options={"cells": [{"where": {"metric": "ratio"}, "text": "{median}"}]})
+
+
+def test_a_ratio_with_one_slow_turn_has_a_median_and_a_positive_interval():
+    turns = pd.DataFrame({"model": "lenet", "defense": "dpsgd", "replica": range(6), "metric": "ratio"})
+    turns["value"] = [1.9, 2.0, 2.0, 2.0, 2.1, 26.0]
+    cell = {"where": {"metric": "ratio"}, "center": "median", "text": "×{median:.2f} [{low:.2f}, {high:.2f}]"}
+    words = [text.get_text() for text in PLOTS.get("table")(turns, options={"cells": [cell]}).axes[0].texts]
+    assert words[-1] == "×2.00 [1.90, 26.00]"
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#15181c"])
+def test_lines_of_the_page_have_enough_contrast_in_both_modes(background):
+    assert style.contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)  # WCAG's own example of AA
+    for name in ("none", "stopped", "early_stopping", "dpsgd", "dppsac", "natural", "least_power"):
+        color = str(style.style_of(name).color)
+        seen = style.visible_on(color, background)
+        assert style.contrast(seen, background) >= 3
+        assert (seen == color.lower()) == (style.contrast(color, background) >= 3)

@@ -10,6 +10,7 @@ import pandas as pd
 from leakbound.claims.judging import (
     STRATUM,
     Judged,
+    decides,
     joined_blocks,
     judge,
     names,
@@ -28,7 +29,18 @@ from leakbound.registry import CLAIM_TESTS
 
 _NUMBERS = ("effect", "low", "high", "low_90", "high_90", "p_value", "p_adjusted")
 _STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test", "unit", "delta")
-COLUMNS = (*_STATED, *_NUMBERS, "blocks", "exact", "printed", "verdict", "detail", "blocks_needed", "power")
+COLUMNS = (
+    *_STATED,
+    *_NUMBERS,
+    "claimed",
+    "blocks",
+    "exact",
+    "printed",
+    "verdict",
+    "detail",
+    "blocks_needed",
+    "power",
+)
 VERDICTS = ("reproduced", "contradicted", "mixed", "negligible", "undecided")
 """Verdicts on claims about experiments."""
 EXACT_VERDICTS = ("holds", "fails")
@@ -75,6 +87,7 @@ def evaluate(
         with dataset and model ``all``. ``printed`` is True for claims of a paper on its own networks.
         ``low`` and ``high`` are the ends of a 95 % interval of the mean effect (Student's t with the
         share of each dataset and model fixed), ``low_90`` and ``high_90`` those of a 90 % interval.
+        ``claimed`` is 1 if the effect is claimed to be positive, -1 if negative, and 0 without such a claim.
         ``power`` is the probability that this many blocks detect an effect of 2 delta, given the spread
         between them and the least favourable of Holm's levels. ``blocks_needed`` is the number of blocks
         with power .8. Both are missing for closed forms, and if the spread is not known.
@@ -118,11 +131,13 @@ def evaluate(
             row = _row(claim, finding, pooled, p_adjusted, alpha, level)
             verdicts.append(row | _of_all(claim, finding, replace(pooled, p_value=p_pooled), row, alpha))
         elif isinstance(finding, str):
-            verdicts = [{"verdict": "undecided", "detail": f"nothing to compare: {finding}", "blocks": 0}]
+            nothing = {"detail": f"nothing to compare: {finding}", "blocks": 0, "claimed": 0}
+            verdicts = [{"verdict": "undecided", **nothing}]
         elif isinstance(finding, dict):
             verdicts = _exact(finding)
         table += [{**stated, "dataset": OVERALL, "model": OVERALL, **row} for row in verdicts]
-    types: dict[str, Any] = {**dict.fromkeys((*_NUMBERS, "delta", "power"), float), "blocks": "int64"}
+    types: dict[str, Any] = dict.fromkeys((*_NUMBERS, "delta", "power"), float)
+    types |= dict.fromkeys(("claimed", "blocks"), "int64")
     return pd.DataFrame(table, columns=list(COLUMNS)).astype(
         {**types, "blocks_needed": "Int64", "exact": bool, "printed": bool}
     )
@@ -236,6 +251,8 @@ def _of_all(
     claim: ClaimConfig, blocks: Blocks, pooled: Judged, row: dict[str, Any], alpha: float
 ) -> dict[str, Any]:
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
+    if not decides(pooled.blocks, blocks.rule, alpha):
+        return {}
     reached, shown = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if opposed(shown, whole):
@@ -281,7 +298,8 @@ def _row(
         "p_adjusted": p_adjusted
     }
     promise = {"power": design.power(judged.blocks), "blocks_needed": design.needed()}
-    stated = {"text": text, "unit": f"{claim.unit}{blocks.per}", "blocks": judged.blocks}
+    claimed = blocks.claimed if blocks.rule == "beyond" else 0
+    stated = {"text": text, "unit": f"{claim.unit}{blocks.per}", "claimed": claimed, "blocks": judged.blocks}
     return {**stated, **numbers, **promise, "verdict": reached, "detail": "; ".join(notes)}
 
 
@@ -308,4 +326,11 @@ def _exact_row(statement: Exact) -> dict[str, Any]:
     p_value = 0.0 if statement.holds else 1.0
     numbers = {"effect": statement.effect, "p_value": p_value, "p_adjusted": p_value}
     reached = EXACT_VERDICTS[0 if statement.holds else 1]
-    return {**numbers, "blocks": 0, "exact": True, "verdict": reached, "detail": f"exact: {statement.detail}"}
+    return {
+        **numbers,
+        "claimed": 0,
+        "blocks": 0,
+        "exact": True,
+        "verdict": reached,
+        "detail": f"exact: {statement.detail}",
+    }

@@ -6,7 +6,6 @@ The spread between blocks gives the power of a test, and the number of blocks th
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -26,6 +25,8 @@ from leakbound.claims.statistics import (
     student,
 )
 
+_Test = Callable[[Float[np.ndarray, " blocks"], Strata], tuple[float, float]]
+"""Test of numbers of blocks with their strata, as ``Tails`` returns it."""
 ENOUGH = 0.8
 MOST = 1_000
 STRATUM = ["dataset", "model"]
@@ -150,8 +151,8 @@ class Judged:
         negligible: True if they show it for each dataset and network, so that effects of opposite sign do not
             cancel.
         p_value: p-value of the claim's test, two-sided if the claim is that there is an effect, NaN without
-            blocks. With several settings it is the largest over :func:`subsets`, so that at least half of
-            them show the effect.
+            blocks. It is at least that of the test to which the interval belongs. With several settings it is
+            the largest over :func:`subsets`, so that at least half of them show the effect.
         pooled: p-value of all blocks together.
         direction: 1 if the effect has the claimed direction, -1 if the opposite one, 0 if neither.
         blocks: Number of blocks.
@@ -248,7 +249,7 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
 
 
 def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Generator) -> Judged:
-    """Test blocks by sign flips.
+    """Test blocks by sign flips, and by Student's t, to which the intervals belong.
 
     Args:
         blocks: Blocks of all settings.
@@ -275,12 +276,28 @@ def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Gener
     )
 
 
+def decides(blocks: int, rule: Rule, alpha: float) -> bool:
+    """Return True if sign flips of this many blocks can reach the level. With fewer, every claim is undecided.
+
+    Args:
+        blocks: Number of blocks.
+        rule: Kind of the claim about the effect.
+        alpha: Level of the verdict, in (0, 0.5).
+
+    Example:
+        >>> [decides(blocks, "beyond", 0.05) for blocks in (2, 5, 6)]
+        [False, False, True]
+    """
+    return smallest_p(blocks) / (1 if rule == "beyond" else 2) < alpha
+
+
 def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
     """Return the verdict on a claim, or on one dataset of it.
 
-    The verdict is *negligible* if the effect is inside ±delta in each dataset and network, and
-    *undecided* if only their mean is. It is *reproduced* or *contradicted*, by the direction, if the
-    adjusted p-value is below ``alpha``. Otherwise it is *undecided*. A trend is also *undecided* if a
+    The verdict is *undecided* if there are too few blocks for any other (:func:`decides`). It is *negligible*
+    if the effect is inside ±delta in each dataset and network, and *undecided* if only their mean is. It is
+    *reproduced* or *contradicted*, by the direction, if the adjusted p-value is below ``alpha``. Otherwise it
+    is *undecided*. A trend is also *undecided* if a
     step may fall by delta. The mean of each step must be above -delta by a one-sided test of its own, so
     a curve with a step that does fall by delta is called a trend in at most a share alpha of cases.
 
@@ -290,6 +307,8 @@ def verdict(judged: Judged, rule: Rule, p_adjusted: float, alpha: float) -> str:
         p_adjusted: Adjusted p-value.
         alpha: Level of the verdict, in (0, 0.5).
     """
+    if not decides(judged.blocks, rule, alpha):
+        return "undecided"
     if rule == "beyond" and (judged.small or judged.negligible):
         return "negligible" if judged.negligible else "undecided"
     if not p_adjusted < alpha or not judged.direction:
@@ -320,9 +339,7 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
     results = []
     for setting in names(blocks):
         subset = part(blocks, setting)
-        name, p_value, side = _decisive(
-            subset, subset.effects, delta, partial(student, strata=_strata(subset.effects))
-        )
+        name, p_value, side = _decisive(subset, delta, [(subset.effects, student)])
         effects, low, high = subset.effects[name], *interval(*_column(subset.effects, name), 1 - 2 * alpha)
         small = blocks.rule == "beyond" and _negligible(effects, delta, alpha)
         results.append((p_value, 0 if small else side))
@@ -390,41 +407,51 @@ def _inside(ends: tuple[float, float], delta: float) -> bool:
 
 
 def _tested(blocks: Blocks, delta: float, generator: np.random.Generator) -> tuple[str, float, int]:
-    """Return the comparison that decides, its p-value and direction, as :func:`_decisive`.
-
-    Ranks follow medians. If skewed errors spread more, the median falls although the mean stays. A trend
-    therefore tests its slopes too: by sign flips, which assume that slopes are symmetric, and by a test that
-    allows for skewness. All tests must agree.
-    """
-    flips = partial(sign_flips, generator=generator)
-    name, p_value, direction = _decisive(blocks, blocks.effects, delta, flips)
-    if blocks.scores is not None:
-        results = [
-            _decisive(blocks, blocks.scores, delta, flips),
-            _decisive(blocks, blocks.effects, delta, partial(skewed, strata=_strata(blocks.effects))),
-        ]
-        p_value = max(p_value, *(p for _, p, _ in results))
-        direction = direction if all(sign == direction for _, _, sign in results) else 0
-    return name, p_value, direction
-
-
-def _decisive(blocks: Blocks, scores: pd.DataFrame, delta: float, tails: Tails) -> tuple[str, float, int]:
     """Return the comparison that decides, its p-value, and 1 or -1 for the claimed direction or the opposite.
+
+    Sign flips assume nothing of the spread, but few of them resolve little; the interval next to a verdict is
+    Student's. Both must show the effect, so that no verdict contradicts its interval. Ranks follow medians. If
+    skewed errors spread more, the median falls although the mean stays. A trend therefore tests its ranks and
+    its slopes, the latter also by a test that allows for skewness. All tests must agree.
+    """
+
+    def flips(values: Float[np.ndarray, " blocks"], strata: Strata) -> tuple[float, float]:
+        del strata  # signs are flipped in each block alike
+        return sign_flips(values, generator)
+
+    tests: list[tuple[pd.DataFrame, _Test]] = [(blocks.effects, flips), (blocks.effects, student)]
+    if blocks.scores is not None:
+        tests += [(blocks.scores, flips), (blocks.effects, skewed)]
+    return _decisive(blocks, delta, tests)
+
+
+def _tails(test: _Test, strata: Strata) -> Tails:
+    """Return a test of numbers whose strata are known."""
+    return lambda values: test(values, strata)
+
+
+def _decisive(
+    blocks: Blocks, delta: float, tests: Sequence[tuple[pd.DataFrame, _Test]]
+) -> tuple[str, float, int]:
+    """Return the comparison that decides, its largest p-value over tests, and the direction in which they agree.
 
     All comparisons must hold, so the weakest decides in favor of the claim. One that has the opposite
     direction is enough against the claim. Its p-value is multiplied by the number of comparisons.
     """
     results = {}
-    for name in scores:
-        values = scores[name].to_numpy(float)
-        values = values[~np.isnan(values)]
-        holds, fails = _p_values(values * blocks.claimed, blocks.rule, delta, tails)
-        results[str(name)] = (min(holds, fails), int(np.sign(fails - holds)))
+    for name in blocks.effects:
+        both = []
+        for scores, test in tests:
+            values, strata = _column(scores, name)
+            both.append(_p_values(values * blocks.claimed, blocks.rule, delta, _tails(test, strata)))
+        directions = {int(np.sign(fails - holds)) for holds, fails in both}
+        agreed = directions.pop() if len(directions) == 1 else 0
+        results[str(name)] = (max(min(each) for each in both), agreed)
     against = {name: p for name, (p, direction) in results.items() if direction < 0}
     if against:
         name = min(against, key=lambda comparison: against[comparison])
         return name, min(1.0, against[name] * len(results)), -1
-    name = max(results, key=lambda comparison: results[comparison][0])
+    name = max(results, key=lambda comparison: (results[comparison][1] == 0, results[comparison][0]))
     return name, *results[name]
 
 

@@ -1,7 +1,9 @@
 """Verdicts on all claims at a glance: counted, as text, and as Markdown."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from leakbound.claims.evaluation import EXACT_VERDICTS, OVERALL, VERDICTS
@@ -40,9 +42,7 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
             str(row.text),
             "paper" if row.printed else "us",
             str(row.verdict),
-            "–"
-            if pd.isna(row.effect)
-            else f"{row.effect:.3g}" + ("" if pd.isna(row.low) else f" [{row.low:.3g}, {row.high:.3g}]"),
+            "–" if pd.isna(row.effect) else effect_text(row),
             "–" if pd.isna(row.delta) else f"{row.delta:.3g} {row.unit}".strip(),
             _p_value(float(row.p_adjusted), bool(row.exact)),
             "–" if row.exact else str(row.blocks),
@@ -54,6 +54,28 @@ def scoreboard_rows(claims: pd.DataFrame) -> pd.DataFrame:
         for row in claims.itertuples(index=False)
     ]
     return pd.DataFrame(rows, columns=["figure", "claim", "by", "verdict", *NUMBERS, "setting", "compared"])
+
+
+def effect_text(claim: Any, *, interval: bool = True) -> str:
+    """Write the effect of a claim with its unit, its 95 % interval, and whether it goes the claimed way.
+
+    The sign of an effect is that of the number measured. A fall that is claimed has a negative one.
+
+    Args:
+        claim: Row of ``evaluate``, with an effect.
+        interval: False to leave the interval out, for blocks that are too few for a verdict.
+
+    Returns:
+        Text such as ``+0.043 dB per doubling [-0.01, 0.096], against the claim``. Closed forms have a number
+        alone.
+    """
+    if claim.exact:
+        return f"{claim.effect:.3g}"
+    words = f"{claim.effect:+.3g} {claim.unit}".rstrip()
+    if interval and not pd.isna(claim.low):
+        words += f" [{claim.low:.3g}, {claim.high:.3g}]"
+    direction = {1: ", as claimed", -1: ", against the claim"}
+    return words + direction.get(int(np.sign(claim.claimed * claim.effect)), "")
 
 
 def scoreboard(claims: pd.DataFrame) -> pd.DataFrame:

@@ -115,6 +115,46 @@ def rows_of(figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
     return select_or_nothing(rows, figure.select).reset_index(drop=True)
 
 
+def common_blocks(table: pd.DataFrame) -> pd.MultiIndex:
+    """List the blocks that at least half of a study's runs on a dataset and network have.
+
+    A study may share runs with one of more replicas, and a repeat adds replicas of some arms alone. Means of two
+    arms are compared, so they are those of common blocks.
+
+    Args:
+        table: Rows of a study, with the columns dataset, model, replica and run.
+
+    Returns:
+        (dataset, model, replica) of each block.
+    """
+    setting = ["dataset", "model", "replica"]
+    single = table[table["replica"] >= 0]
+    runs = single.groupby(setting)["run"].nunique()
+    return runs.index[runs >= runs.groupby(level=setting[:2]).transform("max") / 2]
+
+
+def shown_rows(figure: FigureConfig, table: pd.DataFrame) -> pd.DataFrame:
+    """Choose the rows of a table that a picture shows: those of :func:`rows_of`, on common blocks.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The whole table that the figure shows.
+
+    Returns:
+        The rows in their order, newly numbered, possibly none. Rows about all replicas (negative numbers) stay.
+
+    Raises:
+        SelectionError: If a condition names an unknown column.
+    """
+    import pandas as pd
+
+    rows = rows_of(figure, table)
+    if not {"dataset", "model", "replica", "run"} <= set(table.columns):
+        return rows
+    blocks = pd.MultiIndex.from_frame(rows[["dataset", "model", "replica"]])
+    return rows[blocks.isin(common_blocks(table)) | (rows["replica"] < 0)].reset_index(drop=True)
+
+
 def larger_is_stronger(rows: pd.DataFrame) -> pd.Series:
     """Mark the rows of defenses that protect most at their largest level. Others protect most at their smallest.
 

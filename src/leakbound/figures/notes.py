@@ -4,12 +4,13 @@ They are read from the whole table of the study, because the figure's own condit
 that state them. The last one is about what is not as in the paper.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from leakbound.claims.selection import rows_of, select_or_nothing
+from leakbound.claims.selection import rows_of, select_or_nothing, shown_rows
 from leakbound.config.catalogue import NETWORKS, Conditions, FigureConfig
 from leakbound.config.defenses import default_defenses
 from leakbound.figures import style
@@ -66,15 +67,18 @@ def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(epsilon=rows["run"].map(stated.groupby("run")["value"].max()))
 
 
-def caption(figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = ()) -> str:
+def caption(
+    figure: FigureConfig, rows: pd.DataFrame, notes: Sequence[str] = (), *, short: bool = False
+) -> str:
     """Write the text under a figure: the catalogue's words, its data, networks and replicas, and notes.
 
     Args:
         figure: Entry of the catalogue.
         rows: All rows that the figure shows.
         notes: Sentences of :func:`notes`.
+        short: True for the title instead of the catalogue's words, for papers that explain figures in their text.
     """
-    sentences = [" ".join(figure.caption.split())]
+    sentences = [f"{figure.title}." if short else " ".join(figure.caption.split())]
     if "run" in rows.columns and not rows.empty:
         counts = rows[rows["replica"] >= 0].groupby("run")["replica"].nunique()
         # Rows for all replicas have number -1. The catalogue's caption states their number of trials.
@@ -95,17 +99,35 @@ def notes(figure: FigureConfig, table: pd.DataFrame, ran: Mapping[str, Any] = {}
         table: The whole table that it shows.
         ran: Plain configuration that made the table, of which members and the federation are used.
     """
-    if "run" not in table.columns or (shown := rows_of(figure, table)).empty:
+    if "run" not in table.columns or (shown := shown_rows(figure, table)).empty:
         return []
     binding = binding_grid(shown, table)
     different = "; ".join(_differences(figure, shown, table, ran))
     return [
         *_budgets(with_epsilon(shown, table)),
+        *_fewer(shown),
+        *_no_limit(figure, shown),
         *_invalid(shown, table),
         *_diverged(figure, table),
         *([binding] if binding else []),
         *([f"Unlike in the paper: {different}."] if different else []),
     ]
+
+
+def at_length(figure: FigureConfig, table: pd.DataFrame, ran: Mapping[str, Any]) -> bool:
+    """Say whether a figure shows networks of its paper, after as many rounds as the paper prints.
+
+    Args:
+        figure: Entry of the catalogue.
+        table: The whole table that it shows.
+        ran: Plain configuration that made the table.
+    """
+    shown, networks = shown_rows(figure, table), NETWORKS.get(figure.paper, ())
+    rows = shown[shown["model"].isin(networks)] if "model" in shown.columns else shown[:0]
+    lengths = [name for name in ("rounds", "communication_rounds") if figure.facts.get(name)]
+    return len(rows) > 0 and all(
+        {*figure.facts[name]} <= {*_values(name, rows, table, ran)} for name in lengths
+    )
 
 
 def warnings(figure: FigureConfig, table: pd.DataFrame) -> dict[str, str]:
@@ -226,6 +248,57 @@ def _budgets(rows: pd.DataFrame) -> Iterator[str]:
             texts.append(f"{name}: {'–'.join(ends)}")
     if texts:
         yield f"ε of one replica: {'; '.join(texts)}."
+
+
+def _fewer(rows: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence with the defenses of which a run has fewer replicas than others on its dataset and network."""
+    if not {"dataset", "model", "defense", "run"} <= set(rows.columns):
+        return
+    single = rows[rows["replica"] >= 0]
+    counts = single.groupby(["dataset", "model", "defense", "run"])["replica"].nunique()
+    least = counts.groupby(level=["dataset", "model", "defense"]).min()
+    most = least.groupby(level=["dataset", "model"]).transform("max")
+    fewer = least[least < most]
+    texts = []
+    for defense in style.ordered(fewer.index.get_level_values("defense")):
+        of = fewer.xs(defense, level="defense")
+        numbers = sorted({f"{count} of {most[*key, defense]}" for key, count in of.items()})
+        texts.append(f"{style.style_of(defense).label} ({', '.join(numbers)})")
+    if texts:
+        yield f"On fewer replicas than the others: {'; '.join(texts)}."
+
+
+def _no_limit(figure: FigureConfig, rows: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence if an attacker recovers more behind a defense than from undefended gradients.
+
+    An undefended attack is no upper limit then: it is stuck where the defended one is not.
+    """
+    wanted = figure.options.get("constants", {}).get("no defense")
+    if figure.plot != "heatmap" or wanted is None:
+        return
+    undefended = select_or_nothing(rows, wanted)
+    cells = select_or_nothing(rows, figure.options.get("where", {})).dropna(subset="level")
+    setting = ["dataset", "model"]
+    for metric in sorted(set(cells["metric"]) & set(undefended["metric"])):
+        better = 1 if metric in ("psnr", "ssim", "cosine") else -1
+        most = undefended[undefended["metric"] == metric].groupby(setting)["value"].mean()
+        means = cells[cells["metric"] == metric].groupby([*setting, "defense", "level"])["value"].mean()
+        texts = []
+        for key, group in means.groupby(level=setting):
+            beyond = better * (group - most.get(key, math.nan))
+            if (beyond > 0).any():
+                _, _, defense, level = beyond.idxmax()
+                where = ", ".join(style.written(str(name)) for name in key)
+                name = (
+                    f"{style.style_of(defense).label} {style.level_label(defense, float(level), unit=True)}"
+                )
+                values = f"{group[beyond.idxmax()]:.3g} instead of {most[key]:.3g}"
+                texts.append(f"{where}: {values} ({name})")
+        if texts:
+            yield (
+                "The attack on undefended gradients is no upper limit, because one behind noise recovers more: "
+                f"{'; '.join(texts)}."
+            )
 
 
 def _invalid(shown: pd.DataFrame, table: pd.DataFrame) -> Iterator[str]:

@@ -20,6 +20,8 @@ HEIGHT = 2.6
 FONT_SIZE = 8.0
 SMALL = 6.5
 CONTROL_COLOR = "#707070"
+LEAST_CONTRAST = 3.0
+"""Least contrast of a line with the page (WCAG 2.2, 1.4.11)."""
 
 _SETTINGS: Any = {
     "font.family": "sans-serif",
@@ -242,8 +244,63 @@ def axis_label(quantity: str, defenses: Iterable[str] = ()) -> str:
 
 
 def written(name: str) -> str:
-    """Write the name of a dataset or model for people."""
-    return NAMES.get(name, name.replace("_", " "))
+    """Write the name of a dataset or model for people.
+
+    Example:
+        >>> written("svhn"), written("cifar10_canaries"), written("clients_05"), written("my_photos")
+        ('SVHN', 'CIFAR-10, canaries', 'clients: 5', 'my photos')
+    """
+    if name in NAMES:
+        return NAMES[name]
+    dataset = max((key for key in NAMES if name.startswith(f"{key}_")), key=len, default="")
+    rest = name[len(dataset) + 1 :] if dataset else name
+    numbered = re.fullmatch(r"(\w*[a-z])_(\d+)", rest)
+    words = f"{numbered[1]}: {int(numbered[2])}" if numbered else rest
+    return (f"{NAMES[dataset]}, " if dataset else "") + words.replace("_", " ")
+
+
+def contrast(color: str, other: str) -> float:
+    """Compute the ratio of contrast of two colours, from 1 to 21.
+
+    Args:
+        color: Hexadecimal code.
+        other: Another.
+
+    Source:
+        WCAG 2.2, definitions of contrast ratio and relative luminance.
+
+    Example:
+        >>> contrast("#000000", "#ffffff")
+        21.0
+    """
+    bright, dark = sorted((_luminance(color), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _luminance(color: str) -> float:
+    """Return the relative luminance of a colour."""
+    parts = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def visible_on(color: str, background: str) -> str:
+    """Mix a colour with white or black until a line in it has enough contrast on a background.
+
+    Args:
+        color: Hexadecimal code.
+        background: That of the page.
+
+    Returns:
+        The colour itself if its contrast is at least ``LEAST_CONTRAST``, else the nearest mixture that has it.
+    """
+    away = 255 if _luminance(background) < 0.18 else 0
+    parts = [int(color[place : place + 2], 16) for place in (1, 3, 5)]
+    for share in range(0, 101, 2):
+        mixed = "#" + "".join(f"{round(part + (away - part) * share / 100):02x}" for part in parts)
+        if contrast(mixed, background) >= LEAST_CONTRAST:
+            return mixed
+    raise ValueError(f"no mixture of {color} has a contrast of {LEAST_CONTRAST} on {background}")
 
 
 _WIDEST = ContextVar("_WIDEST", default=TWO_COLUMNS)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -45,6 +45,14 @@ def export(
         Path | None, typer.Option(help="Folder of its results. By default the one of the configuration.")
     ] = None,
     formats: Annotated[str, typer.Option("--format", help=f"Of {', '.join(_FORMATS)}.")] = "pdf,csv,tex",
+    words: Annotated[
+        Literal["full", "short"],
+        typer.Option(
+            "--caption",
+            help="Captions of the tex files: full explains the figure and what differs from the paper; short is its "
+            "title, data, networks and replicas.",
+        ),
+    ] = "full",
     width: Annotated[str, typer.Option(help="Width of a column of the page, in in, cm, mm or pt.")] = "3.5in",
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("export"),
 ) -> None:
@@ -66,7 +74,9 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     crowded = [
-        key for key, rows in shown.items() if not _export(table, folder, key, rows, out, kinds, inches)
+        key
+        for key, rows in shown.items()
+        if not _export(table, folder, key, rows, out, kinds, inches, short=words == "short")
     ]
     citation = _citation(config.preset, settings_hash(config.model_dump(mode="json")))
     storage.write_text(out / "references.bib", citation)
@@ -109,7 +119,15 @@ def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str,
 
 
 def _export(
-    table: RunTable, folder: Path, key: str, shown: Path, out: Path, kinds: Sequence[str], inches: float
+    table: RunTable,
+    folder: Path,
+    key: str,
+    shown: Path,
+    out: Path,
+    kinds: Sequence[str],
+    inches: float,
+    *,
+    short: bool,
 ) -> bool:
     """Write one figure. Return whether the text of its picture fits."""
     from leakbound.datasets.records import withheld
@@ -142,7 +160,8 @@ def _export(
     if "csv" in kinds:
         storage.write_text(stem.with_suffix(".csv"), rows.to_csv(index=False, lineterminator="\n"))
     if "tex" in kinds:
-        words = caption(figure, rows, notes(figure, whole, table.config.model_dump(mode="json")))
+        under = [] if short else notes(figure, whole, table.config.model_dump(mode="json"))
+        words = caption(figure, rows, under, short=short)
         options = PLOTS.get(figure.plot).check(figure.options)
         body = booktabs(rows, options) if isinstance(options, TableOptions) else ""
         storage.write_text(stem.with_suffix(".tex"), _float(stem.name, figure.title, words, body))

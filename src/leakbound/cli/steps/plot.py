@@ -57,7 +57,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
     """Draw one figure from its rows, without pictures of records that may not be published."""
-    from leakbound.claims.selection import rows_of, select
+    from leakbound.claims.selection import select, shown_rows
     from leakbound.datasets.records import withheld
     from leakbound.figures.notes import notes, with_epsilon
 
@@ -66,7 +66,7 @@ def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) 
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
     figure = settings.figure
     table = storage.read_rows(rows)
-    chosen = with_epsilon(rows_of(figure, table), table)
+    chosen = with_epsilon(shown_rows(figure, table), table)
     if chosen.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too

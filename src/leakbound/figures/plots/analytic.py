@@ -9,7 +9,7 @@ import numpy as np
 from leakbound.claims.selection import require, select, select_or_nothing
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log_y
+from leakbound.figures.plots.panels import handle, handles, legend, level_axis, log
 from leakbound.figures.plots.plotting import NoOptions, canvas, colorbar, plot
 from leakbound.figures.plots.series import mean_line
 
@@ -108,7 +108,7 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
             axes.plot(line["dropped"], line["value"], color=color, alpha=shade, marker=".", ms=3)
         axes.set(xlabel=x_label, ylabel=y_label)
         if metric != "capacity":
-            log_y(axes)
+            log(axes, "y")
         if order == "alone":
             axes.set_xscale("log")
     entries = [
@@ -136,7 +136,7 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
             )
         low, high = float(shown["value"].min()), float(shown["value"].max())
         if low > 0 and high / low > 30:
-            log_y(axes)
+            log(axes, "y")
         level_axis(figure, axes, sorted(float(level) for level in shown["level"].unique()), None)
         axes.set(xlabel=style.axis_label("level"), ylabel=label)
     legend(figure, handles(style.style_of(name) for name in names))

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from pydantic import Field, Strict
 
 from leakbound.claims.selection import Columns, SelectionError, require, select_or_nothing
-from leakbound.claims.statistics import mean_interval
+from leakbound.claims.statistics import mean_interval, median_interval
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
 from leakbound.figures.plots.plotting import canvas, drawable, plot
-from leakbound.figures.plots.series import ranked
+from leakbound.figures.plots.series import Center, ranked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,12 +47,16 @@ _ACCENTS = {"\u0303": r"\tilde", "\u0302": r"\hat", "\u0304": r"\bar", "\u0307":
 
 
 class Cell(Settings):
-    """One number in each cell of a table, a mean over replicas."""
+    """One number in each cell of a table, a mean or median over replicas."""
 
     where: Conditions = Field(default_factory=dict)
     """Conditions of the rows of the number."""
     text: str = "{mean:.3g}"
-    """Python format of ``mean``, ``low`` and ``high``, the ends of the 95 % interval, and ``half``, half its width."""
+    """Python format of ``mean`` (or ``median``, if that is the center), ``low`` and ``high``, the ends of the 95 %
+    interval, and ``half``, half its width."""
+    center: Center = "mean"
+    """Middle of replicas. The median is for ratios, of which a mean may be that of one replica. Its interval is the
+    exact one between order statistics, so that of a ratio is positive."""
 
 
 class TableOptions(Settings):
@@ -77,7 +81,7 @@ class _Text(NamedTuple):
 
 @plot(TableOptions)
 def table(rows: pd.DataFrame, options: TableOptions) -> Figure:
-    """Draw a table of means over replicas."""
+    """Draw a table of means or medians over replicas."""
     return _written(_grid(rows, options))
 
 
@@ -146,7 +150,7 @@ def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> lis
 
 
 def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
-    """Write the mean over replicas, or return None without rows.
+    """Write the middle of replicas, or return None without rows.
 
     Raises:
         SelectionError: If a replica has several rows, or the format has an unknown name.
@@ -158,8 +162,9 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
         raise SelectionError(
             "plot table: a cell has several rows of one replica: add a condition to options.cells"
         )
-    interval = mean_interval(chosen["value"].to_numpy(float))
-    numbers = {"mean": interval.value, "low": interval.low, "high": interval.high}
+    middle = {"mean": mean_interval, "median": median_interval}[cell.center]
+    interval = middle(chosen["value"].to_numpy(float))
+    numbers = {cell.center: interval.value, "low": interval.low, "high": interval.high}
     try:
         words = cell.text.format(**numbers, half=(interval.high - interval.low) / 2)
     except (KeyError, IndexError, ValueError) as error:

@@ -11,7 +11,7 @@ from leakbound.claims.selection import EmptySelectionError, require, select, sel
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import bare, settings_of, title_of
+from leakbound.figures.plots.panels import bare, legend, settings_of, title_of
 from leakbound.figures.plots.plotting import canvas, colorbar, plot
 
 if TYPE_CHECKING:
@@ -99,7 +99,20 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     aspect = 10 + 4 * len(settings)
     bar = colorbar(figure, scale, label, ax=list(grid), aspect=aspect, pad=0.02, extend=extend)
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
+    legend(figure, _beyond(extend))
     return figure
+
+
+def _beyond(extend: str) -> list[Any]:
+    """Make the entries of the legend for controls beyond the colours of the cells."""
+    from matplotlib.patches import Patch
+
+    ends = {"min": ("below all cells", _UNDER), "max": ("above all cells", _OVER)}
+    return [
+        Patch(facecolor=color, edgecolor=style.CONTROL_COLOR, linewidth=0.4, label=label)
+        for end, (label, color) in ends.items()
+        if extend in (end, "both")
+    ]
 
 
 def _extend(scale: ScalarMappable, values: np.ndarray) -> str:

@@ -22,7 +22,7 @@ from leakbound.figures.plots.panels import (
     handle,
     legend,
     level_axis,
-    log_y,
+    log,
     panels,
 )
 from leakbound.figures.plots.plotting import plot
@@ -278,7 +278,7 @@ def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     ] or values
     low, high = min(values), max(values)
     if options.log_y and low > 0:
-        log_y(axes)
+        log(axes, "y")
         return
     reach = 0.5 * (high - low) or 0.05 * abs(high) or 0.05
     bottom = max(low - reach, min(low, *bands))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -271,11 +271,12 @@ def _plain_numbers() -> Any:
     return PlainNumbers
 
 
-def log_y(axes: Axes) -> None:
-    """Make the y axis of a panel logarithmic."""
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(_plain_numbers()())
-    axes.yaxis.set_minor_formatter(_plain_numbers()(labelOnlyBase=False))
+def log(axes: Axes, name: Literal["x", "y"]) -> None:
+    """Make an axis of a panel logarithmic, with plain numbers."""
+    axes.set(**{f"{name}scale": "log"})
+    axis = {"x": axes.xaxis, "y": axes.yaxis}[name]
+    axis.set_major_formatter(_plain_numbers()())
+    axis.set_minor_formatter(_plain_numbers()(labelOnlyBase=False))
 
 
 def level_axis(

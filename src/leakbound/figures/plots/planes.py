@@ -21,7 +21,7 @@ from leakbound.claims.selection import (
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import handle, legend, panels
+from leakbound.figures.plots.panels import handle, legend, log, panels
 from leakbound.figures.plots.plotting import drawable, plot
 from leakbound.figures.plots.series import (
     FEWEST,
@@ -81,6 +81,10 @@ class PlaneOptions(Settings):
     """Conditions of rows whose middle is drawn as a grey vertical line, the start of the attack."""
     diagonal: bool = False
     """Whether the line of equal x and y is drawn."""
+    log_x: bool = False
+    """Whether the x axis is logarithmic, for errors that spread over powers of ten."""
+    names: bool = True
+    """Whether up to three lines have names at their points. False where points lie on each other."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     lines = points[points["defense"] != "none"]
     series = series_of(lines, options.series) if len(lines) else []
     made = panels(points, series=options.series, share_x=False, share_y=False, height=3.0)
-    names = len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
+    names = options.names and len(series) <= _MOST_NAMED and (len(series) == 1 or made.axes.size <= 2)
     # Points, lines and references of each panel, whose names wait for the final layout.
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
@@ -126,7 +130,7 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         ]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
-        _limits(panel.axes, shown, start)
+        _limits(panel.axes, shown, start, log_x=options.log_x)
         for member in series:
             for point in member.of(panel.of(lines)).to_dict("records"):
                 mark_leaving(panel.axes, *_around(point), member.style.color)
@@ -329,16 +333,23 @@ def _references(
     return start
 
 
-def _limits(axes: Axes, points: pd.DataFrame, start: float) -> None:
+def _limits(axes: Axes, points: pd.DataFrame, start: float, *, log_x: bool) -> None:
     """Set limits that show all middles, the start, and error bars as far as they do not dwarf the middles."""
+    if log_x and points["x"].min() > 0 and not start <= 0:
+        log(axes, "x")
+        ends = [*points["x"], *points.loc[points["x_low"] > 0, "x_low"], *points["x_high"], start]
+        axes.set_xlim(np.nanmin(ends) / 1.3, np.nanmax(ends) * 1.3)
     for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
+        if name == "x" and axes.get_xscale() == "log":
+            continue
         low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1
         bottom = max(low - reach, min(low, float(points[f"{name}_low"].min())))
         top = min(high + reach, max(high, float(points[f"{name}_high"].max())))
         edge = 0.09 * (top - bottom) or reach
         set_limits(bottom - edge, top + edge)
-    axes.locator_params("x", nbins=4)
+    if axes.get_xscale() != "log":
+        axes.locator_params("x", nbins=4)
     axes.locator_params("y", nbins=6)
 
 

@@ -77,15 +77,20 @@ def beyond(rows: pd.DataFrame, options: RecipesOptions) -> Figure:
     """Draw how much more utility the front of each defense has than that of plain SGD at equal leakage.
 
     There is a row for each defense and a panel for each leakage and dataset, the first for all datasets
-    together. Points are blocks. The mark is their mean with its 95 % interval, which needs at least four
-    blocks.
+    together. A leakage along which no fronts overlap has no panels. Points are blocks. The mark is their mean
+    with its 95 % interval, which needs at least four blocks.
     """
     import pandas as pd
 
-    gains = {
-        label: _gains(recipes_of(rows, leakage, options), leakage, options)
-        for label, leakage in options.leakages.items()
-    }
+    gains: dict[str, pd.DataFrame] = {}
+    reasons: list[EmptySelectionError] = []
+    for label, leakage in options.leakages.items():
+        try:
+            gains[label] = _gains(recipes_of(rows, leakage, options), leakage, options)
+        except EmptySelectionError as error:  # e.g. fronts that do not overlap along this leakage
+            reasons.append(error)
+    if not gains:
+        raise reasons[0]
     settings = settings_of(pd.concat(gains.values()))
     wanted = [({}, "all"), *((where, title_of(where, settings)) for where in settings)]
     wanted = wanted if len(settings) > 1 else wanted[1:]
@@ -178,7 +183,11 @@ def _plain_front(axes: Axes, plain: pd.DataFrame, leakage: LeakageAxis, options:
     if not line[0].few:
         band = [middle.low for middle in line], [middle.high for middle in line]
         axes.fill_between(at, *band, color=_FRONT, alpha=0.16, lw=0, zorder=1)
-    axes.plot(at, [middle.value for middle in line], color=_FRONT, lw=1.1, marker="none", zorder=2)
+    # Up to the first corner of all fronts there is nothing but a guess that is mixed in.
+    first = min(x[1] if len(x) > 1 else x[0] for x, _ in fronts)
+    for part, dashes in ((at <= first, (0, (2, 2))), (at >= first, "-")):
+        heights_there = np.array([middle.value for middle in line])[part]
+        axes.plot(at[part], heights_there, color=_FRONT, lw=1.1, ls=dashes, marker="none", zorder=2)
     axes.set_ylim(bottom=min(axes.get_ylim()[0], plain["y"].min()))
 
 
@@ -195,7 +204,8 @@ def _handles(table: pd.DataFrame, options: RecipesOptions) -> list[Any]:
             )
         )
     if table["defense"].isin(options.plain).any():
-        entries.append(handle("front of plain SGD", color=_FRONT, lw=1.1, marker="none"))
+        front = "front of plain SGD (dashes: mixed with a guess)"
+        entries.append(handle(front, color=_FRONT, lw=1.1, marker="none"))
     return entries
 
 

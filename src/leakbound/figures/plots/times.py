@@ -15,15 +15,7 @@ from leakbound.claims.selection import Columns, EmptySelectionError, require, se
 from leakbound.config.catalogue import Conditions
 from leakbound.config.settings import Settings
 from leakbound.figures import style
-from leakbound.figures.plots.panels import (
-    MOST_AT_ENDS,
-    end_labels,
-    handles,
-    legend,
-    level_axis,
-    log_y,
-    panels,
-)
+from leakbound.figures.plots.panels import MOST_AT_ENDS, end_labels, handles, legend, level_axis, log, panels
 from leakbound.figures.plots.plotting import canvas, plot
 from leakbound.figures.plots.series import DASHES, Control, mean_line, series_of
 
@@ -88,7 +80,7 @@ def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
         height = float(chosen["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
         controls.append((height, control.label, style.CONTROL_COLOR))
-    log_y(axes)
+    log(axes, "y")
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
@@ -136,7 +128,7 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
                 every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
                 mean_line(panel.axes, chosen, options.x, appearance, band=0.15, markevery=every)
         if options.log_y:
-            log_y(panel.axes)
+            log(panel.axes, "y")
         places = sorted(float(place) for place in inside[options.x].unique())
         level_axis(made.figure, panel.axes, places, options.log_x)
         if len(places) > _MARKERS_IN_PANELS and not options.log_x:

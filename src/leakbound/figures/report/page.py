@@ -17,7 +17,14 @@ from markupsafe import Markup
 
 from leakbound.accounting.risk import membership_bound
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.claims.scoreboard import CLOSED_FORMS, NUMBERS, overall, scoreboard, scoreboard_rows
+from leakbound.claims.scoreboard import (
+    CLOSED_FORMS,
+    NUMBERS,
+    effect_text,
+    overall,
+    scoreboard,
+    scoreboard_rows,
+)
 from leakbound.claims.statistics import smallest_p
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.whole import Config
@@ -33,6 +40,8 @@ _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _SIDE = 360.0  # side of the picture, within its axes
 _Rates = Sequence[Sequence[float]] | tuple[np.ndarray, np.ndarray]
+_LIGHT, _DARK = "#ffffff", "#15181c"
+"""Backgrounds of the page, as in its style sheet."""
 _FINE = 60  # points of a line on logarithmic axes
 
 
@@ -156,8 +165,13 @@ def _roc(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
     least = min((false[0] for false, _ in curves.values()), default=0.1)
     guessing = np.geomspace(least, 1, 60)
     marks = {name: style.style_of(name) for name in curves}
-    lines = [(mark.label, str(mark.color), curves[name]) for name, mark in marks.items()]
+    lines = [(mark.label, _in_both_modes(mark.color), curves[name]) for name, mark in marks.items()]
     return drawn_roc([("guessing", "chance", (guessing, guessing)), *lines], math.ceil(-math.log10(least)))
+
+
+def _in_both_modes(color: str) -> str:
+    """Write a colour of CSS that is visible on the page, light or dark."""
+    return f"light-dark({style.visible_on(color, _LIGHT)}, {style.visible_on(color, _DARK)})"
 
 
 def _claims(report: Report) -> Iterator[dict[str, Any]]:
@@ -207,8 +221,10 @@ def in_words(claim: pd.Series, stated: pd.Series, alpha: float) -> str:
         return "nothing to compare"
     counted = f"{blocks} block{'s' * (blocks > 1)}"
     if claim["verdict"] == "undecided" and smallest_p(blocks) > alpha:
-        return f"effect {claim['effect']:.3g} over {counted}, too few for a verdict"
-    words = f"effect {stated[NUMBERS[0]]}, p = {stated[NUMBERS[2]]} after Holm, {counted}"
+        return (
+            f"{effect_text(claim, interval=False)}; Δ {stated[NUMBERS[1]]}; {counted}, too few for a verdict"
+        )
+    words = f"{stated[NUMBERS[0]]}; Δ {stated[NUMBERS[1]]}; p = {stated[NUMBERS[2]]} after Holm, {counted}"
     if claim["verdict"] == "undecided" and (claim["low"] > 0 or claim["high"] < 0):
         words += "; the interval is that of this claim alone, the verdict allows for all of the figure"
     return words
