@@ -180,14 +180,16 @@ def test_navigation_folds_and_leads_to_every_part_and_figure(report, made):
 
 def test_few_blocks_are_said_in_words_in_place_of_an_interval():
     claim = {"blocks": 2, "exact": False, "verdict": "undecided", "effect": 0.349, "low": 0.308, "high": 0.391}
-    stated = pd.Series({"effect [95 %]": "0.349 [0.308, 0.391]", "p (Holm)": "0.062"})
-    few = in_words(pd.Series(claim), stated, 0.05)
-    assert few == "effect 0.349 over 2 blocks, too few for a verdict"  # the claim's text states the least p
+    claim |= {"unit": "dB per doubling", "claimed": -1}
+    effect = "+0.349 dB per doubling [0.308, 0.391], against the claim"
+    stated = pd.Series({"effect [95 %]": effect, "Δ": "0.5 dB per doubling", "p (Holm)": "0.062"})
+    few = in_words(pd.Series(claim), stated, 0.05)  # the claim's text states the least p
+    assert few == "+0.349 dB per doubling, against the claim; Δ 0.5 dB per doubling; 2 blocks, too few for a verdict"
     corrected = in_words(pd.Series({**claim, "blocks": 8}), stated, 0.05)
     assert "[0.308, 0.391]" in corrected
     assert "this claim alone" in corrected
-    reached = in_words(pd.Series({**claim, "blocks": 8, "verdict": "reproduced"}), stated, 0.05)
-    assert reached == "effect 0.349 [0.308, 0.391], p = 0.062 after Holm, 8 blocks"
+    reached = in_words(pd.Series({**claim, "blocks": 8, "verdict": "contradicted"}), stated, 0.05)
+    assert reached == f"{effect}; Δ 0.5 dB per doubling; p = 0.062 after Holm, 8 blocks"
 
 
 def test_page_opens_with_what_came_out(report, made):
