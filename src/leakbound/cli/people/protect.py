@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -91,6 +92,7 @@ def protect(
     exclude: record_options.ExcludeOption = None,
     categories: record_options.CategoriesOption = None,
     missing: record_options.MissingOption = None,
+    owner: record_options.OwnerOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -123,21 +125,31 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
+    from leakbound.cli.people import owners
+    from leakbound.datasets.tabular import is_table
+
+    if owner is not None and is_table(path):
+        exclude = [*(exclude or []), owner]
     reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
     reading |= {"categories": categories, "missing": missing}
     with own_records.noted() as warnings:
         private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
         own_records.check_reachable(target, others or private)
         weights = own_records.weights_of(box, shape, private)
+        whose = None if owner is None else owners.owners_of(private, owner)
+        group = 1 if whose is None else max(Counter(whose).values())
+        if whose is not None:
+            most = owners.most_records(private.values, whose)
+            target = owners.for_owners(target, (others or private).values, shape, weights, most)
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
         engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
-        released, copies = _released(engine, private)
+        released, copies = _released(engine, private, whose)
         with created(out) as folder:
             written = _write(folder, private, released, values)
             write_guidance(engine.calibration, target, others or private)
             _warn_of_noise(engine, private, seed)
             statement = {
-                **_statement(engine, private, others, candidates, copies),
+                **_statement(engine, private, others, candidates, copies, group),
                 "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
                 "written": written,
                 "warnings": warnings,
@@ -191,10 +203,17 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
         )
 
 
-def _released(engine: ChannelEngine, private: Collection) -> tuple[Iterator[np.ndarray], int]:
-    """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record."""
+def _released(
+    engine: ChannelEngine, private: Collection, whose: Sequence[str] | None
+) -> tuple[Iterator[np.ndarray], int]:
+    """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record.
+
+    With owners each record has a copy of its own, which counts for all owners of equal records.
+    """
     from leakbound.datasets.records import first_copies
 
+    if whose is not None:
+        return _noisy(engine, private.values, private.origin, whose), 0
     alone, which = np.unique(first_copies(private.values), return_inverse=True)
     if len(alone) == len(which):
         return _noisy(engine, private.values, private.origin), 0
@@ -202,7 +221,9 @@ def _released(engine: ChannelEngine, private: Collection) -> tuple[Iterator[np.n
     return (rows[row : row + 1] for row in which), len(which) - len(alone)
 
 
-def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[np.ndarray]:
+def _noisy(
+    engine: ChannelEngine, values: np.ndarray, origin: Path, whose: Sequence[str] | None = None
+) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
     Raises:
@@ -216,7 +237,7 @@ def _noisy(engine: ChannelEngine, values: np.ndarray, origin: Path) -> Iterator[
     at = 0
     with counted("releasing", len(values)) as each, own_records.warned():
         try:
-            for (batch,) in engine.protect(loader):
+            for (batch,) in engine.protect(loader, owner=whose):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
@@ -260,14 +281,19 @@ def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], va
 
 
 def _statement(
-    engine: ChannelEngine, private: Collection, public: Collection | None, candidates: int, copies: int
+    engine: ChannelEngine,
+    private: Collection,
+    public: Collection | None,
+    candidates: int,
+    copies: int,
+    group: int,
 ) -> dict[str, Any]:
     """Describe a protection: channel, target, leakage of each record, assumptions."""
     calibration = engine.calibration
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
-    statement = _copies_statement(engine, private, leakage)
+    statement = _copies_statement(engine, private, leakage, group)
     planned = engine.target.uses or 1
     # Errors after copies of other channels are not computed.
     alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
@@ -314,11 +340,11 @@ def _statement(
     }
 
 
-def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account) -> Statement:
+def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account, group: int) -> Statement:
     """State what the copies reveal, with all else that the ledger of the engine has counted."""
     labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
     unit: Any = "owner" if leakage.owned else "record"
-    facts = {"secure": engine.secure, "labels": labels, "unit": unit}
+    facts = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
     if engine.calibrate_to_own:  # all digits would identify the records
         uncovered = ("the noise itself, a statistic of these records",)
         return state("the noisy copies", added=rounded_up(leakage.joint), uncovered=uncovered, **facts)
@@ -342,12 +368,12 @@ def _assumed(
     if few := own_records.shrunk(moments):
         yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
-    planned = f"of the {uses} that are planned " if uses > 1 else ""
+    planned = f"of the {uses} that are planned " if uses > 1 and not engine.leakage().owned else ""
     if engine.ledger is None:
         yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     else:
         yield (
-            f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
+            f"the leakage is that of all copies and trainings that {engine.ledger} has counted of these "
             "values: add that of copies that were resized, converted or standardized in another way"
         )
     if private.left_out:
@@ -357,7 +383,10 @@ def _assumed(
     if private.scale is not None:
         by = "public records" if public is not None else "records themselves"
         yield f"values were standardized by mean and standard deviation of the {by}, and brought back into their units"
-    yield "each person is there once: what several different records of one person reveal adds up"
+    if engine.leakage().owned:
+        yield "owners are named rightly: nats of all records of an owner are added up, whatever these have in common"
+    else:
+        yield "each person is there once: what several records of one person reveal adds up: --owner"
     rest = "order, number and size of the records are not protected"
     yield {
         "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",

@@ -91,6 +91,15 @@ StandardizeOption = Annotated[
         show_default=False,
     ),
 ]
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN|PATTERN",
+        help="Whose a record is: a column of a table or Parquet file, which is left out of the copies, or, for a "
+        "folder of images, a regular expression whose group is the owner in a path, e.g. '(p[0-9]+)_'. The "
+        "target is then one for all records of an owner together.",
+    ),
+]
 ExcludeOption = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated.")
 ]
