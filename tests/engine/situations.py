@@ -28,7 +28,8 @@ WIDE = (-1e3, 1e3)
 CHANCE = 0.97  # of the truth, for the moments of 4,000 public records
 WARNINGS = {"CapacityWarning", "UncountedWarning", "UserWarning"}
 
-BOUND = r"smallest valid bound|reveals? .*at most .*nats|leakage-nats|leakage_nats"  # a line that states one
+# A line that states a bound.
+BOUND = r"smallest valid bound|bound without labels|reveals? .*at most .*nats|leakage-nats|leakage_nats"
 # What a line may say of what its bound does not know.
 VIEWS = r"taken as independent of each other, and views of one .*are not known"
 LABELS = r"plus labels, not counted|plus.labels.not.counted"
