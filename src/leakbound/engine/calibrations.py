@@ -172,11 +172,7 @@ class OwnMoments:
     """
 
     def __init__(self, calibration: Calibration, uses: int, accepted: Any) -> None:
-        numeric = isinstance(accepted, int | float) and not isinstance(accepted, bool)
-        if accepted is not None and not (numeric and 0 < accepted < math.inf):
-            raise GuaranteeError(
-                f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
-            )
+        check_accepted(accepted)
         self._calibration, self._uses, self._accepted = calibration, uses, accepted
         self._size = sample_size(calibration.channel.dimension)
         self.forget()
@@ -276,6 +272,19 @@ class OwnMoments:
         """Compute the capacity by the moments of these records."""
         made = self._calibration
         return own_capacity(rows, made.channel, made.ratios, self._uses, calibrated=made.moments.count)
+
+
+def check_accepted(accepted: Any) -> None:
+    """Refuse accepted nats that are no finite number above 0.
+
+    Raises:
+        GuaranteeError: If they are none.
+    """
+    numeric = isinstance(accepted, int | float) and not isinstance(accepted, bool)
+    if accepted is not None and not (numeric and 0 < accepted < math.inf):
+        raise GuaranteeError(
+            f"accept_capacity = {accepted!r}: give a finite number of nats above 0, or leave it out"
+        )
 
 
 def warn_of_records(records: Num[np.ndarray, "n ..."], calibration: Calibration) -> None:

@@ -36,7 +36,7 @@ _VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
 _MOST_SHARED = 0.1  # of the public records, that may be private ones too
 _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
-_DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
+DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
 Label = tuple[int, int, float]
 """A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
 UNCOUNTED, VALUES = 0, 1
@@ -231,7 +231,7 @@ def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"
     identity = Identity.new(torch.from_numpy(public))
     public_records = set(identity.contents(torch.from_numpy(public)))
     shared = len(public_records & set(identity.contents(torch.from_numpy(private))))
-    if len(public_records) >= _DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
+    if len(public_records) >= DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
         raise GuaranteeError(
             f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
             "their mean and covariance: calibrate to others"

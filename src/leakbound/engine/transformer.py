@@ -20,9 +20,9 @@ from leakbound.accounting.leakage import Held
 from leakbound.accounting.statement import state
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
-from leakbound.engine.calibrations import OwnMoments, unlike_units, warn_of_records
+from leakbound.engine.calibrations import OwnMoments, check_accepted, unlike_units, warn_of_records
 from leakbound.engine.frames import on_host, ordered_as, owners_of
-from leakbound.engine.identity import Identity, LabelCount, words
+from leakbound.engine.identity import DISTINCT, Identity, LabelCount, words
 from leakbound.engine.ledger import Ledger, process
 from leakbound.engine.records import Layout, as_tensor
 from leakbound.engine.refusals import BudgetError, GuaranteeError
@@ -179,6 +179,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"value_range = {self.value_range!r}: give the least and the largest value, or None"
             )
+        check_accepted(self.accept_capacity)
         # The channel, and what its releases are compared with.
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
@@ -360,7 +361,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._public: frozenset[bytes] = frozenset()
         if (records := self._auxiliary_records()) is not None:
             contents = self._identity.contents(torch.from_numpy(records))
-            self._public = frozenset(contents)
+            if len({*contents}) >= DISTINCT * len(contents):  # where most are equal, it is by nature
+                self._public = frozenset(contents)
             self._near.add_public(records, contents)
         mechanism = self._plan.mechanism
         self._own = OwnMoments(self.calibration_, mechanism.planned, mechanism.accepted)
