@@ -107,7 +107,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     few = class_folders(tmp_path / "few", ("cat", "dog"), 100, (16, 12, 3))
     assert "a comparison needs 300 besides those for tests, 353 in all" in refusal("compare", few, "--no-run")
     assert not list(clone.glob("results/*/compare.yaml"))
-    assert not list(clone.glob("results/*/records"))
+    assert not list(clone.glob("results/*"))
 
 
 def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
@@ -117,3 +117,40 @@ def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
     assert not list(clone.glob("results/*/compare.yaml"))
     compared(*words, 0.3)
     assert load(clone / "results/compare_rows/compare.yaml").datasets["own"].label_nats == 0.3
+
+
+def test_what_takes_longer_than_planned_says_how_long_is_left():
+    """Of 20 planned minutes 5 are done after 10: the 15 that are left take 30."""
+    assert "--minutes 8: 10 have passed, at the pace so far about 30 minutes are left" in compare._overdue(
+        8, 10, 20, 15
+    )
+    assert "no planned job is done yet" in compare._overdue(8, 10, 20, 20)
+
+
+def test_the_plan_of_what_is_left_shrinks_with_the_files_that_are_there(clone):
+    compared("digits", "--minutes", 10)
+    config = load(clone / "results/compare_digits/compare.yaml")
+    config = config.model_copy(update={"catalogue": str(ROOT / "config/figures")})
+    before = compare._planned_left(config, 2)
+    for job in compare.job_list(config):
+        if job.step == "train":
+            for path in job.outputs.values():
+                (clone / Path(path)).parent.mkdir(parents=True, exist_ok=True)
+                (clone / Path(path)).touch()
+    assert 0 < compare._planned_left(config, 2) < before
+
+
+@pytest.mark.parametrize("form", ["tsv", "images"])
+def test_formats_of_others_are_compared_as_well(clone, tmp_path, form):
+    draw = np.random.default_rng(0)
+    if form == "tsv":
+        table = pd.read_csv(few_rows(tmp_path / "rows.csv", 500))
+        table.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+        compared(tmp_path / "mine.tsv", "--label", "kind", "--minutes", 1)
+        copy = clone / "results/compare_mine/records/own.parquet"
+        pd.testing.assert_frame_equal(pd.read_parquet(copy)[[*"abcde"]], table[[*"abcde"]])
+    else:
+        pixels = draw.integers(0, 256, (500, 8, 8), dtype=np.uint8)
+        np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.arange(500)[:, None] % 2)
+        compared(tmp_path / "mine.npz", "--minutes", 1)
+        assert load(clone / "results/compare_mine/compare.yaml").datasets["own"].side == 8

@@ -86,8 +86,8 @@ def test_noise_that_is_released_has_the_capacity_that_is_stated(place):
     assert found["leakage"]["mse_mean"] == pytest.approx(eigenvalues.mean(), rel=1e-6)
 
 
-def test_12_bits_in_16_are_warned_of_until_their_range_is_given(place):
-    """The darkest 4,096 of 65,536 levels become 17 of 256; with the range all levels are used."""
+def test_12_bits_in_16_are_refused_until_their_range_is_given(place):
+    """The darkest 4,096 of 65,536 levels become 17 of 256, which is refused; with the range all levels are used."""
     (place / "xrays").mkdir()
     generator = np.random.default_rng(0)
     for number in range(20):
@@ -95,10 +95,9 @@ def test_12_bits_in_16_are_warned_of_until_their_range_is_given(place):
         Image.fromarray(levels).save(place / "xrays" / f"{number}.png")
     words = ("calibrate", "xrays", "--kappa", 3, "--shape", "natural", "--json")
     dark, whole = (called(*words, *more) for more in (("--color", "gray"), ("--range", 0, 4095)))
-    assert "warning: xrays: all levels are between 0 and 16 of 255" in dark.message
-    assert "--range" not in whole.err
-    stds = [json.loads(one.out)["shapes"][0]["std"] for one in (dark, whole)]
-    assert stds[1] / stds[0] == pytest.approx(16, rel=0.05)
+    assert "xrays: the files hold 16 bits, of which so few are used" in dark.message
+    assert (dark.code, "--range" in whole.err) == (2, False)
+    assert json.loads(whole.out)["units"] == "pixels from 0, black, to 1, white"
 
 
 def test_risk_takes_the_options_that_it_advises_for_mixed_photos(place):

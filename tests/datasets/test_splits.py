@@ -300,3 +300,27 @@ def test_gathered_copies_are_a_permutation_of_equal_parts_or_refused(seed, sizes
     assert sorted(np.concatenate(found)) == [*range(sum(sizes))]
     held = [{*copies[part].tolist()} for part in found]
     assert len(set.union(*held)) == sum(map(len, held))
+
+
+class Tensor:
+    """What frameworks return instead of an array."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+
+@pytest.mark.parametrize(
+    ("decode", "words"),
+    [
+        (lambda rows: np.sort(rows).reshape(-1, 1, 1, 1), "in another order than asked for"),
+        (lambda rows: Tensor(rows), r"decode returned a Tensor. Return a NumPy array"),
+    ],
+)
+def test_a_reader_whose_records_come_in_another_order_or_form_is_refused(decode, words):
+    """A reader that sorted its rows trained on shuffled labels: .13 for .92."""
+    Records("made up", np.arange(9), lambda rows: rows.reshape(-1, 1, 1, 1)).check_order(np.array([7, 2, 5]))
+    with pytest.raises(DatasetError, match=words):
+        Records("made up", np.arange(9), decode).check_order(np.array([7, 2, 5]))

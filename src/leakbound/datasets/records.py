@@ -45,6 +45,29 @@ class Records:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def check_order(self, rows: np.ndarray) -> None:
+        """Decode two rows in both orders. A decoder that sorts them would give records the labels of others.
+
+        Args:
+            rows: Rows of records, of which the first two are decoded.
+
+        Raises:
+            DatasetError: If the result is no array, or its order is not that of the rows.
+        """
+        pair = rows[:2]
+        if not len(pair):
+            return
+        decoded, turned = self.decode(pair), self.decode(pair[::-1])
+        if not isinstance(decoded, np.ndarray):
+            raise DatasetError(
+                f"{self.origin}: decode returned a {type(decoded).__name__}. Return a NumPy array, e.g. tensor.numpy()."
+            )
+        if len(pair) == len(decoded) == 2 and not np.array_equal(decoded[::-1], turned):
+            raise DatasetError(
+                f"{self.origin}: decode gave rows {pair[1]}, {pair[0]} in another order than asked for, so labels "
+                "would belong to other records. Return one for each row, in their order."
+            )
+
     def like(self, first: int, rows: np.ndarray) -> np.ndarray:
         """Decode some rows. Decoding stops at the first one whose form differs from that of the row ``first``.
 

@@ -327,6 +327,7 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     held = raw.test if raw.test is not None else raw.train
 
     def values_of(records: Records, rows: np.ndarray) -> np.ndarray:
+        records.check_order(rows)
         if raw.columns:
             return records.decode(rows)[:, None]
         first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]

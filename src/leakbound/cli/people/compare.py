@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -143,18 +145,26 @@ def compare(
             _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, inputs)
         except BaseException:
             shutil.rmtree(home / "records", ignore_errors=True)
+            with suppress(OSError):  # nothing was written, unless the folder was there before
+                home.rmdir()
             raise
     data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
     config = load(target)
-    said = f"{target.relative_to(_ROOT)}: the configuration of this comparison\n"
+    said = f"{target}: the configuration of this comparison\n"
     sys.stdout.write("\n".join([*comparing.shares(config), said]))
     if not run:
         return
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
     words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
     running = subprocess.Popen(words, cwd=_ROOT, env={**os.environ, **data})
+    began, before = time.monotonic(), _planned_left(config, jobs)
     try:
-        running.wait()
+        while running.poll() is None:
+            try:
+                running.wait(60 * minutes)
+            except subprocess.TimeoutExpired:
+                passed = (time.monotonic() - began) / 60
+                sys.stderr.write(_overdue(minutes, passed, before, _planned_left(config, jobs)))
     finally:
         running.wait()  # Ctrl-C reaches Snakemake too, which ends its jobs
     if running.returncode:
@@ -311,6 +321,35 @@ def _pace() -> float:
     return float(times["seconds"].min()) / costs.on_cpu("step_none", "mlp", 1)
 
 
+def _planned_left(config: Config, jobs: int) -> float:
+    """Plan the minutes of the jobs whose files are not all there, as :func:`_planned_minutes` does."""
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    left = [
+        job
+        for job in job_list(config)
+        if not all((_ROOT / Path(path)).exists() for path in job.outputs.values())
+    ]
+    return (wall_seconds([job_cost(job, costs) for job in left], jobs) or 0.0) / 60
+
+
+def _overdue(minutes: float, passed: float, before: float, left: float) -> str:
+    """Say that the time is over that was planned, and how long the rest takes at the pace so far.
+
+    Args:
+        minutes: Time that was asked for.
+        passed: Minutes since the start.
+        before: Planned minutes of all jobs at the start.
+        left: Planned minutes of the jobs that are left.
+    """
+    rest = "it is not known how long the rest takes, because no planned job is done yet"
+    if before > left:
+        rest = f"at the pace so far about {math.ceil(left * passed / (before - left))} minutes are left"
+    return (
+        f"leakbound: warning: --minutes {minutes:g}: {passed:.0f} have passed, {rest}; interrupt it whenever you like, "
+        "the same command resumes it\n"
+    )
+
+
 def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Plan the minutes of a configuration on the machine that the packaged costs were measured on."""
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
@@ -359,6 +398,6 @@ def _write_page(config: Config, home: Path) -> None:
     )
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
-    size = f"{page.relative_to(_ROOT)}: {page.stat().st_size / 1e3:.0f} kB"
+    size = f"{page}: {page.stat().st_size / 1e3:.0f} kB"
     choice, *applied = decision.next_step
     sys.stdout.write("\n".join([choice, *decision.sentences, *applied, size, ""]))

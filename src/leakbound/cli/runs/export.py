@@ -109,6 +109,10 @@ def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str,
     for name in wanted:
         if mistakes := unknown_name("figures", name, "figure", [*table.figures]):
             raise typer.BadParameter(mistakes[0])
+    if not table.figures:
+        raise typer.BadParameter(
+            "the configuration makes the rows of no figure of its catalogue: nothing to export"
+        )
     files = {key: output(folder, "plot", key, "shown") for key in wanted or table.figures}
     missing = [key for key, path in files.items() if not path.is_file()]
     if missing[: len(wanted)] or len(missing) == len(files):
