@@ -122,9 +122,9 @@ def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
 def test_what_takes_longer_than_planned_says_how_long_is_left():
     """Of 20 planned minutes 5 are done after 10: the 15 that are left take 30."""
     assert "--minutes 8: 10 have passed, at the pace so far about 30 minutes are left" in compare._overdue(
-        8, 10, 20, 15
+        8.0, 10.0, 20.0, 15.0
     )
-    assert "no planned job is done yet" in compare._overdue(8, 10, 20, 20)
+    assert "no planned job is done yet" in compare._overdue(8.0, 10.0, 20.0, 20.0)
 
 
 def test_the_plan_of_what_is_left_shrinks_with_the_files_that_are_there(clone):

@@ -264,7 +264,9 @@ def _idx_labels(path: Path, values: np.ndarray, labelled: bool) -> np.ndarray | 
         return _idx(partner)
     if labelled:
         where = f"no labels lie next to it, as {name}" if name != path.name else "one array has no labels"
-        raise DatasetError(f"{path}: {where}. Write both by numpy.savez('mine.npz', records=..., labels=...)")
+        raise DatasetError(
+            f"{path}: {where}. Give arrays with labels, written by numpy.savez('mine.npz', records=..., labels=...)"
+        )
     return None
 
 

@@ -55,6 +55,7 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             images,
             origin=Path(f"{name}_{split}.parquet"),
             kind="parquet",
+            stored=None,
             values=images.values[rows],
             labels=images.labels[rows],
             column="label",
