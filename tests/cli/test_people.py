@@ -218,7 +218,7 @@ RECORDS = {
     "twice": "two files would both become a/1.png",
     "equal.npy": "all records are equal",
     "one.npy": "one.npy: holds 1 record",
-    "words.npy": "cannot be read as an array",
+    "words.npy": "cannot be read as arrays",
     "no.parquet": "cannot be read as Parquet",
     "line.npy": "holds float64 of shape (3,)",
     "gaps.npy": "record 1 holds NaN",
