@@ -22,12 +22,18 @@ def pictures(count: int, seed: int = 0) -> np.ndarray:
     return (128 + np.cumsum(steps, axis=1)).clip(0, 255).astype(np.uint8)
 
 
+def never_formed(monkeypatch) -> None:
+    """Count records of more than 100 values as large."""
+    for limit in ("LARGE", "_SMALL"):
+        monkeypatch.setattr(covariance, limit, 100)
+
+
 @pytest.fixture
 def both(monkeypatch):
     """Moments of the same 40 records of 192 values, dense and of low rank."""
     records = pictures(40)
     dense = population_moments(records)
-    monkeypatch.setattr(covariance, "LARGE", 100)
+    never_formed(monkeypatch)
     low = population_moments(records)
     assert isinstance(low, LowRankMoments)
     assert not isinstance(dense, LowRankMoments)
@@ -112,7 +118,7 @@ def test_capacity_by_own_moments_is_that_of_the_dense_channel(both, shape, scale
 
 def test_repeated_records_have_a_floor_everywhere(monkeypatch):
     """A record that is there several times, in all parts, is predicted by the others without any shrinking."""
-    monkeypatch.setattr(covariance, "LARGE", 100)
+    never_formed(monkeypatch)
     found = population_moments(np.repeat(pictures(3), 8, axis=0))
     assert found.eigenvalues().min() > 0
     natural = shapes.shape_named("natural")
@@ -132,3 +138,56 @@ def test_a_full_covariance_of_large_records_is_refused_in_words(monkeypatch):
 def test_the_mean_of_bytes_is_exact():
     wide = pictures(5)
     np.testing.assert_allclose(population_moments(wide).mean, estimate_moments([wide]).mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 5, 40, 150])
+def test_covariances_of_fewer_records_than_values_are_formed_only_for_directions(monkeypatch, count):
+    """Up to 4,096 values every shape has the numbers of the covariance; natural noise never forms one."""
+    records = pictures(count)
+    dense = population_moments(records)
+    monkeypatch.setattr(covariance, "_SMALL", 100)
+    low = population_moments(records)
+    assert (type(dense).__name__, type(low).__name__) == ("Moments", "LowRankMoments")
+    assert low.shrinkage == pytest.approx(dense.shrinkage, rel=1e-9)
+    natural = shapes.shape_named("natural")
+    spectrum = natural.decompose(low)
+    np.testing.assert_allclose(spectrum.eigenvalues, dense.eigenvalues(), rtol=1e-9)
+    for capacity in (0.01, 4.0, 300.0):
+        channel = natural.calibrate(spectrum, capacity)
+        assert channel_capacity(channel, natural.decompose(dense)) <= capacity
+    assert not {"covariance", "directions"} & set(vars(low))
+    np.testing.assert_allclose(low.covariance, dense.covariance, rtol=0, atol=1e-12 * dense.covariance.max())
+    assert np.array_equal(low.covariance, low.covariance.T)
+    for shape in SHAPES[1:]:
+        form = shapes.shape_named(shape)
+        (thin, full) = (form.calibrate(form.decompose(moments), 7.0) for moments in (low, dense))
+        assert isinstance(thin.basis, np.ndarray)
+        np.testing.assert_allclose(
+            thin.noise_covariance(), full.noise_covariance(), rtol=0, atol=1e-8 * full.noise_power
+        )
+
+
+@pytest.mark.parametrize("count", [2, 3, 9, 60])
+def test_held_out_records_vary_by_their_gram_matrix_as_by_covariances(count):
+    records = pictures(count).astype(float)
+    centred = records - records.mean(axis=0)
+    by_gram = covariance._folds_of_gram(centred @ centred.T, WIDTH, lambda *_: None)
+    for own, expected in zip(by_gram, covariance._folds(records, WIDTH, lambda *_: None, "cpu"), strict=True):
+        assert own[1] == pytest.approx(expected[1], rel=1e-12)
+        for weight in (1e-4, 0.1, 1.0):
+            means = [
+                covariance.ratios_of(fresh, (1 - weight) * variances + weight * mean + 1e-9).sum()
+                for variances, mean, fresh in (own, expected)
+            ]
+            assert means[0] == pytest.approx(means[1], rel=1e-6)
+
+
+def test_combinations_of_values_are_whitened_alike_by_directions_and_by_the_covariance(both):
+    dense, low = both
+    draws = np.random.default_rng(0).normal(size=(WIDTH, 5))
+    for values in (slice(None), slice(None, None, 3)):
+        for moments in (dense, low):
+            part = draws[values]
+            axes = moments.whitening(values, 2.0, part)
+            law = axes.T @ (dense.part(values) + 2.0 * np.eye(len(part))) @ axes
+            np.testing.assert_allclose(law, part.T @ part, rtol=1e-5, atol=1e-6 * WIDTH)

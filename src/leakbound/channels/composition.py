@@ -10,7 +10,7 @@ from jaxtyping import Float
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
 from leakbound.accounting.leakage import Mechanism, composed_nats
 from leakbound.channels.channel import GaussianChannel
-from leakbound.channels.covariance import LowRankMoments, Moments
+from leakbound.channels.covariance import Moments
 
 
 def schedule_nats(
@@ -34,7 +34,7 @@ def schedule_nats(
         used = [(channels[places[id(mechanism)]], int(count)) for mechanism, count in seen]
         return composed_capacity(used, moments)
 
-    rule = None if isinstance(moments, LowRankMoments) else determinant
+    rule = determinant if moments.formed else None
     return composed_nats([*zip(mechanisms, counts, strict=True)], rule)
 
 

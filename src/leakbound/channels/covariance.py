@@ -1,8 +1,9 @@
 """Mean and covariance of records in one pass and float64, exact or shrunk.
 
 Exact moments are for these records. Shrunk moments are for other records of the same distribution. The
-covariance of a few large records is never formed. It has low rank plus a constant diagonal, and all
-quantities are computed from the Gram matrix of the records.
+covariance of fewer records than values has low rank plus a constant diagonal. Its eigenvalues and its
+shrinkage are computed from the Gram matrix of the records, and it is formed only where directions are needed.
+That of a few large records is never formed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ DENSE = 20_000
 FEW = 5_000
 """Records at most whose Gram matrix stands for the covariance of larger ones."""
 LARGE = 4_096
-"""Values of a record at most whose covariance is formed however few records there are."""
+"""Values of a record at most whose principal directions are those of a covariance, however few records there are."""
+_SMALL = 512  # values of a record at most whose covariance is formed at once
 _AMPLE = 10  # records for each dimension beyond which the least error takes no shrinking
 _CHUNK = 2000  # records held as float64 at once
 _FOLDS = 4  # parts of the records that are left out in turn, as far as there are records
@@ -74,6 +76,11 @@ class Moments:
         return len(self.mean)
 
     @property
+    def formed(self) -> bool:
+        """Whether the covariance may be formed, so that bounds may take determinants of it."""
+        return True
+
+    @property
     def total_variance(self) -> float:
         """Trace of the covariance, E‖D − E D‖²."""
         return float(np.trace(self.covariance))
@@ -90,6 +97,21 @@ class Moments:
         """Return the variances along the principal directions, descending, and the directions as columns."""
         variances, basis = linalg.eigh(self.covariance, driver="evd")
         return clip_eigenvalues(variances)[::-1].copy(), np.ascontiguousarray(basis[:, ::-1])
+
+    def whitening(
+        self, values: slice, ridge: float, draws: Float[np.ndarray, "p k"]
+    ) -> Float[np.ndarray, "p k"]:
+        """Multiply columns by a square root of the inverse of the covariance of some values plus a ridge.
+
+        Args:
+            values: Of a record.
+            ridge: Variance that is added to each value, > 0.
+            draws: The columns, one row for each of these values.
+        """
+        covariance = np.array(self.part(values), order="F")
+        covariance[np.diag_indices(len(covariance))] += ridge
+        factor = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+        return linalg.solve_triangular(factor, draws, lower=True, trans="T", check_finite=False)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return named arrays for storage."""
@@ -120,38 +142,54 @@ class Moments:
 
 
 class LowRankMoments(Moments):
-    """Moments whose covariance is V diag(v) Vᵀ + c (I − V Vᵀ).
+    """Moments whose covariance is a XᵀX + c I, from the Gram matrix XXᵀ of the centred records X.
 
     Args:
-        directions: V, r orthonormal columns.
-        variances: (r,), v, descending, each >= c, squared units of the records.
-        rest: c > 0, variance in all other directions, squared units of the records.
-        count: N, number of records.
+        records: (n, d), in any units, which are kept.
+        mean: (d,), their mean.
+        gram: (n, n), XXᵀ.
+        squares: (r,), its eigenvalues, descending, without those that are rounding.
+        factor: a >= 0.
+        rest: c > 0, variance in the directions in which no record varies, squared units of the records.
         shrinkage: As in :class:`Moments`.
     """
 
-    directions: Directions
+    _records: Num[np.ndarray, "n d"]
+    _gram: Float[np.ndarray, "n n"]
+    _rank: int
+    _factor: float
     _eigenvalues: Float[np.ndarray, " d"]
 
     def __init__(
         self,
-        directions: Directions,
-        variances: Float[np.ndarray, " r"],
+        records: Num[np.ndarray, "n d"],
+        mean: Float[np.ndarray, " d"],
+        gram: Float[np.ndarray, "n n"],
+        squares: Float[np.ndarray, " r"],
+        factor: float,
         rest: float,
         *,
-        count: int,
         shrinkage: float,
     ) -> None:
-        everywhere = np.full(len(directions.mean), rest)
-        everywhere[: len(variances)] = variances
-        facts = {"mean": directions.mean, "count": count, "shrinkage": shrinkage}
-        for name, value in {**facts, "directions": directions, "_eigenvalues": everywhere}.items():
+        everywhere = np.full(len(mean), rest)
+        everywhere[: len(squares)] += factor * squares
+        facts = {"mean": mean, "count": len(records), "shrinkage": shrinkage, "_eigenvalues": everywhere}
+        facts |= {"_records": records, "_gram": gram, "_rank": len(squares), "_factor": factor}
+        for name, value in facts.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return (
             f"LowRankMoments({self.count} records of {self.dimension} values, shrinkage={self.shrinkage:.3g})"
         )
+
+    @cached_property
+    def directions(self) -> Directions:
+        """V as combinations of the records. Noise of one variance does not need them."""
+        squares, vectors = linalg.eigh(self._gram, driver="evd")
+        first = len(squares) - self._rank
+        roots = np.sqrt(squares[first:][::-1])
+        return Directions(self._records, self.mean, vectors[:, first:][:, ::-1] / roots)
 
     @cached_property
     def covariance(self) -> Float[np.ndarray, "d d"]:
@@ -165,7 +203,12 @@ class LowRankMoments(Moments):
                 f"records of {self.dimension} values: this needs their full covariance, which takes "
                 f"{8e-9 * self.dimension**2:.0f} GB; allowed are {DENSE} values, or a shape without weights"
             )
-        return self.directions.scaled(np.eye(self.dimension), self._eigenvalues)
+        return self.part(slice(None))
+
+    @property
+    def formed(self) -> bool:
+        """Whether the covariance may be formed: not that of large records."""
+        return self.dimension <= LARGE
 
     @property
     def total_variance(self) -> float:
@@ -178,14 +221,26 @@ class LowRankMoments(Moments):
 
     def part(self, values: slice) -> Float[np.ndarray, "p p"]:
         """Return the covariance of some of the values, which is formed for these alone."""
-        columns = self.directions.columns(values)
-        rest = self._eigenvalues[-1]
-        shared = (columns * (self._eigenvalues[: columns.shape[1]] - rest)) @ columns.T
-        return shared + rest * np.eye(len(columns))
+        centred = self._records[:, values] - self.mean[values]
+        shared = centred.T @ centred
+        shared *= self._factor
+        shared[np.diag_indices(len(shared))] += self._eigenvalues[-1]
+        return shared
 
     def principal(self) -> tuple[Float[np.ndarray, " d"], Any]:
-        """Return the variances along the principal directions, descending, and these :class:`Directions`."""
-        return self._eigenvalues, self._kept
+        """Return the variances along the principal directions, descending, and the directions.
+
+        They are columns of a matrix, or :class:`Directions` where the covariance is not formed.
+        """
+        return super().principal() if self.formed else (self._eigenvalues, self._kept)
+
+    def whitening(
+        self, values: slice, ridge: float, draws: Float[np.ndarray, "p k"]
+    ) -> Float[np.ndarray, "p k"]:
+        """Multiply columns by a square root of the inverse of the covariance of some values plus a ridge."""
+        if len(draws) < self.dimension:
+            return super().whitening(values, ridge, draws)
+        return self.directions.scaled(draws.T, (self._eigenvalues + ridge) ** -0.5).T
 
     @cached_property
     def _kept(self) -> Directions:
@@ -316,8 +371,9 @@ def population_moments(
     direction keeps it too, if the total variance is not too small: Σ is normalised by 1/(N − 1) and raised by
     the squared relative standard error of its trace, because nats grow with the inverse of the noise.
 
-    With at most 5,000 records, each of more than 4,096 values and more values than records, the same result
-    is computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records.
+    With at most 5,000 records, each of more than 512 values and more values than records, the same result is
+    computed from their Gram matrix (:class:`LowRankMoments`), which keeps the records. On a GPU that is so from
+    more than 4,096 values.
 
     Args:
         records: (n, ...), all but the first axis flattened to d coordinates, d at most 786,432.
@@ -338,7 +394,8 @@ def population_moments(
         raise ValueError(f"records = {len(records)}: an estimate of their distribution needs at least 2")
     flat = records.reshape(len(records), -1)
     width = flat.shape[1]
-    if width > LARGE and len(flat) < width and len(flat) <= FEW:
+    least_width = _SMALL if device == "cpu" else LARGE
+    if width > least_width and len(flat) < width and len(flat) <= FEW:
         return _low_rank_moments(flat, progress)
     if width > DENSE:
         raise ValueError(
@@ -354,13 +411,12 @@ def population_moments(
         variances, basis = linalg.eigh(exact.covariance, driver="evd")
         basis = basis[:, variances > _ROUNDING * variances[-1]]
         target = basis @ basis.T
-    elif (
-        len(flat) < width and device == "cpu"
-    ):  # turned into the directions that they take, which is all that is asked of them
-        centred = flat - flat.mean(axis=0, dtype=np.float64)
-        flat = centred @ linalg.svd(centred, full_matrices=False, check_finite=False)[2].T
     rank = max(1, round(float(np.trace(target))))
-    weight = _weight_for_fresh(flat, rank, least, progress, device)
+    if len(flat) < width and device == "cpu":
+        folds = _folds_of_gram(gram_matrix(flat, exact.mean), rank, progress)
+    else:
+        folds = _folds(flat, rank, progress, device)
+    weight = _weight_for_fresh(folds, rank, least)
     covariance = (1.0 - weight) * exact.covariance + weight * exact.total_variance / rank * target
     return replace(exact, covariance=_raised(lengths) * covariance, shrinkage=weight)
 
@@ -373,19 +429,17 @@ def _low_rank_moments(flat: Num[np.ndarray, "n d"], progress: _Progress) -> LowR
     gram = gram_matrix(flat, mean)
     if not np.isfinite(gram).all():
         raise ValueError("a value is NaN or infinite")
-    squares, vectors = linalg.eigh(gram)
-    kept = squares > _ROUNDING * squares[-1]
-    roots, vectors = np.sqrt(squares[kept][::-1]), vectors[:, kept][:, ::-1]
-    if not len(roots):  # all records are equal
-        return LowRankMoments(Directions(flat, mean, vectors), roots, 0.0, count=count, shrinkage=0.0)
-    lengths = np.diag(gram)
+    lengths = np.diag(gram).copy()
+    squares = linalg.eigvalsh(gram)[::-1]
+    squares = squares[squares > _ROUNDING * squares[0]]
+    if not len(squares):  # all records are equal
+        return LowRankMoments(flat, mean, gram, squares, 0.0, 0.0, shrinkage=0.0)
     spread = float((gram**2).sum()) / count**2
     least = max(_LEAST_WEIGHT, _ledoit_wolf(lengths, spread, width))  # no direction may be without noise
-    weight = _weight_for_fresh(vectors * roots, width, least, progress, "cpu")
-    rest = weight * float(lengths.mean()) / width
-    variances = _raised(lengths) * ((1.0 - weight) * roots**2 / count + rest)
-    directions = Directions(flat, mean, vectors / roots)
-    return LowRankMoments(directions, variances, _raised(lengths) * rest, count=count, shrinkage=weight)
+    weight = _weight_for_fresh(_folds_of_gram(gram, width, progress), width, least)
+    factor = _raised(lengths) * (1.0 - weight) / count
+    rest = _raised(lengths) * weight * float(lengths.mean()) / width
+    return LowRankMoments(flat, mean, gram, squares, factor, rest, shrinkage=weight)
 
 
 def unshrunk(variances: Float[np.ndarray, " d"], moments: Moments) -> Float[np.ndarray, " d"]:
@@ -426,26 +480,19 @@ def _raised(lengths: Float[np.ndarray, " n"]) -> float:
     return count / (count - 1.0) / (1.0 - error)
 
 
-def _weight_for_fresh(
-    flat: Num[np.ndarray, "n r"], width: int, least: float, progress: _Progress, device: str
-) -> float:
+_Fold = tuple[Float[np.ndarray, "_"], float, Float[np.ndarray, "_"]]
+"""Variances of the records that are kept, along their principal directions; their mean variance; variances there of
+those that are left out, around the mean of the kept ones."""
+
+
+def _weight_for_fresh(folds: Sequence[_Fold], width: int, least: float) -> float:
     """Find the least weight of the identity for which held-out folds have a mean of xᵀ Σ⁻¹ x of at most d.
 
     Args:
-        flat: Coordinates of the records in the directions that they span.
+        folds: Variances of records that are kept and left out, in turn.
         width: d, number of directions that share the noise.
         least: Smallest weight that is allowed, tried first.
-        progress: As in :func:`population_moments`.
-        device: As in :func:`population_moments`.
     """
-    folds = []
-    parts = [_estimate(flat[fold::_FOLDS], device) for fold in range(min(_FOLDS, len(flat)))]
-    for fold, left_out in enumerate(parts):
-        progress(f"shrinkage, part {fold + 1} of {len(parts)}", 0.2 + 0.6 * fold / len(parts))
-        kept = _merged(parts[:fold] + parts[fold + 1 :])
-        variances, fresh = _along_axes(kept, left_out)
-        fresh[fresh < _ROUNDING * fresh.max()] = 0.0
-        folds.append((np.maximum(variances, 0.0), float(kept.covariance.trace()) / width, fresh))
 
     def excess(weight: float) -> float:
         """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""
@@ -456,6 +503,58 @@ def _weight_for_fresh(
     while high < 1.0 and excess(high) > 0:
         low, high = high, min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
     return high if high == low or excess(high) > 0 else float(bisect(excess, low, high, xtol=_LEAST_WEIGHT))
+
+
+def _folds(flat: Num[np.ndarray, "n d"], width: int, progress: _Progress, device: str) -> list[_Fold]:
+    """Leave out each part of the records in turn, by the covariance of the others."""
+    folds = []
+    parts = [_estimate(flat[fold::_FOLDS], device) for fold in range(min(_FOLDS, len(flat)))]
+    for fold, left_out in enumerate(parts):
+        progress(f"shrinkage, part {fold + 1} of {len(parts)}", 0.2 + 0.6 * fold / len(parts))
+        kept = _merged(parts[:fold] + parts[fold + 1 :])
+        variances, fresh = _along_axes(kept, left_out)
+        folds.append(_fold(variances, float(kept.covariance.trace()) / width, fresh))
+    return folds
+
+
+def _folds_of_gram(gram: Float[np.ndarray, "n n"], width: int, progress: _Progress) -> list[_Fold]:
+    """Leave out each part of fewer records than values in turn, by the Gram matrix of the others.
+
+    What is left out varies outside the span of the others, too, where their variance is 0.
+
+    Args:
+        gram: Inner products of centred records.
+        width: As in :func:`_weight_for_fresh`.
+        progress: As in :func:`population_moments`.
+    """
+    count = len(gram)
+    folds = []
+    for fold in range(min(_FOLDS, count)):
+        progress(f"shrinkage, part {fold + 1} of {_FOLDS}", 0.2 + 0.6 * fold / _FOLDS)
+        out = np.arange(count) % _FOLDS == fold
+        # Inner products around the mean of those that are kept.
+        inner = gram[np.ix_(~out, ~out)]
+        shift = inner.mean(axis=0)
+        level = float(shift.mean())
+        inner += level - shift - shift[:, None]
+        nearness = gram[np.ix_(out, ~out)]
+        offsets = nearness.mean(axis=1) - level
+        nearness -= offsets[:, None] + shift
+        lengths = np.diag(gram)[out] - 2.0 * offsets - level
+        trace = float(np.trace(inner))
+        squares, vectors = linalg.eigh(inner, overwrite_a=True, driver="evd", check_finite=False)
+        spanned = squares > _ROUNDING * squares[-1]
+        along = np.square(nearness @ vectors[:, spanned]).mean(axis=0) / squares[spanned]
+        beyond = max(float(lengths.mean()) - float(along.sum()), 0.0)
+        kept = len(inner)
+        variances = np.append(squares[spanned] / kept, 0.0)
+        folds.append(_fold(variances, trace / kept / width, np.append(along, beyond)))
+    return folds
+
+
+def _fold(variances: Float[np.ndarray, " axes"], mean: float, fresh: Float[np.ndarray, " axes"]) -> _Fold:
+    """Make a fold, without what is rounding."""
+    return np.maximum(variances, 0.0), mean, np.where(fresh < _ROUNDING * fresh.max(), 0.0, fresh)
 
 
 def _along_axes(kept: _Estimate, others: Moments | _Estimate) -> tuple[Any, Any]:

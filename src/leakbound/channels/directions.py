@@ -59,10 +59,6 @@ class Directions:
             diagonal[part] += np.einsum("kj,kj->j", centred, mixed @ centred)
         return diagonal
 
-    def columns(self, part: slice) -> Float[np.ndarray, "part r"]:
-        """Return some of the values of the columns."""
-        return self._centred(part).T @ self.weights
-
     def _centred(self, part: slice) -> Float[np.ndarray, "n part"]:
         """Return some values of all records minus their mean."""
         return self.records[:, part] - self.mean[part]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
-from scipy import linalg
 from scipy.optimize import brentq
 from scipy.special import bdtr
 
@@ -389,13 +388,13 @@ class NearCopies:
         self._seen: dict[bytes, tuple[bytes, str]] = {}
         self._shown: set[bytes] = set()
         if moments.dimension >= _FEWEST_VALUES:
-            covariance = moments.part(self._part)
-            count = len(covariance)
+            count = len(self._mean)
             ridge = _RIDGE * moments.total_variance / moments.dimension
-            factor = linalg.cholesky(covariance + ridge * np.eye(count), lower=True)
             draws = np.random.default_rng(0).normal(size=(count, _NUMBERS))
-            axes = linalg.solve_triangular(factor, draws, lower=True, trans="T")
-            self._axes = axes / np.sqrt((axes * (covariance @ axes)).sum(axis=0)) / _CELL
+            axes = moments.whitening(self._part, ridge, draws)
+            # With the ridge each combination has the variance |draws|².
+            variances = np.square(draws).sum(axis=0) - ridge * np.square(axes).sum(axis=0)
+            self._axes = axes / np.sqrt(variances) / _CELL
 
     def add_public(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
         """Add public records, whose digests are ``names``."""
