@@ -27,7 +27,17 @@ TORCH_FREE = (
     *(f"cli.{name}" for name in ("steps", "results", "runs.plan", "command_line")),
 )
 PLAIN_DECORATORS = {
-    *("cache", "contextmanager", "dataclass", "in_full_precision", "lru_cache", "no_grad", "overload", "plot"),
+    *(
+        "cache",
+        "contextmanager",
+        "dataclass",
+        "in_full_precision",
+        "side_by_side_networks",
+        "lru_cache",
+        "no_grad",
+        "overload",
+        "plot",
+    ),
     "runtime_checkable",
 }
 

@@ -1,15 +1,24 @@
 import dataclasses
 from unittest.mock import MagicMock
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from asking import attack_of
+from asking import attack_of, untrained
 from leakbound.attacks import attack_request
-from leakbound.attacks.attack_request import AttackRequest, in_full_precision
-from leakbound.config.attacks import AuditConfig, GradientCapacityConfig, NamingConfig, UsesConfig
+from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks, in_full_precision
+from leakbound.config.attacks import (
+    AuditConfig,
+    GradientCapacityConfig,
+    MembershipConfig,
+    ModelInversionConfig,
+    NamingConfig,
+    UsesConfig,
+)
 from leakbound.config.defenses import DPSGD, ChannelDPSGD, Undefended
+from leakbound.registry import load_attribute
 
 
 @pytest.fixture
@@ -59,3 +68,23 @@ def test_attacks_refuse_by_name_defenses_that_they_cannot_attack(request_of_two,
     for defense, level in ((ChannelDPSGD(), 1.0), *others):
         with pytest.raises(ValueError, match=f"run: {message}"):
             dataclasses.replace(request_of_two, config=config, defense=defense, level=level).client()
+
+
+@pytest.mark.parametrize(
+    "config", [MembershipConfig(epochs=1, learning_rates=(1e-3,)), ModelInversionConfig(iterations=2)]
+)
+def test_networks_of_all_recipes_side_by_side_give_what_each_recipe_gives_alone(few_digits, config):
+    """One call for three recipes of two replicas, and one call for each: the same rows and arrays, to the byte."""
+    function = load_attribute(config.function, "attack")
+    rates = pd.DataFrame({"replica": [0, 0, 1, 1, 0, 1], "learning_rate": [0.1, 0.2, 0.1, 0.2, 0.1, 0.1]})
+    rates["chosen"] = [True, False, False, True, False, False]
+    rates["length"] = ["full"] * 4 + ["half"] * 2
+    networks = Networks(untrained(6), rates)
+    request = attack_of(few_digits, config)
+    together, arrays = attack_networks(networks, function, request)
+    alone, expected = attack_networks(networks, lambda one: function(one), request)
+    pd.testing.assert_frame_equal(together, alone, check_exact=True)
+    assert len(together[["replica", "learning_rate", "length"]].drop_duplicates()) == 6
+    assert arrays.keys() == expected.keys()
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, expected[name])

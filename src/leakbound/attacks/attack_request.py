@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from typing import Any, Generic, TypeVar
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from leakbound.training.client_steps import ClientStep, client_step
 from leakbound.training.stack import full_precision
 
 Config = TypeVar("Config", bound=Attack)
+Result = TypeVar("Result")
 Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
 """Rows of an attack, with the columns of :mod:`leakbound.attacks.rows`, and arrays for storage."""
 
@@ -130,24 +132,61 @@ class AttackRequest(Generic[Config]):
         return self.moments
 
 
-def joined(replicas: Iterable[Attacked]) -> Attacked:
-    """Join the rows of all replicas to one table, and stack their arrays."""
-    tables, arrays = zip(*replicas, strict=True)
+def joined(networks: Iterable[Attacked]) -> Attacked:
+    """Join the rows of all networks to one table, and stack their arrays."""
+    tables, arrays = zip(*networks, strict=True)
     return pd.concat(tables, ignore_index=True), {
         name: np.stack([each[name] for each in arrays]) for name in arrays[0]
     }
 
 
+@runtime_checkable
+class NetworkAttack(Protocol):
+    """Function of an attack that attacks networks side by side, several of one replica, too.
+
+    Attributes:
+        each: Returns rows and arrays of each network of a request.
+        join: Joins those of networks of different replicas.
+    """
+
+    each: Callable[[AttackRequest[Any]], list[Attacked]]
+    join: Callable[[Iterable[Attacked]], Attacked]
+
+    def __call__(self, request: AttackRequest[Any], /) -> Attacked:
+        """Attack networks of different replicas."""
+
+
+def side_by_side_networks(
+    join: Callable[[Iterable[Attacked]], Attacked],
+) -> Callable[[Callable[[AttackRequest[Any]], list[Attacked]]], NetworkAttack]:
+    """Make the function of an attack from one that returns rows and arrays of each network.
+
+    Args:
+        join: Joins those of networks of different replicas.
+    """
+
+    def decorated(each: Callable[[AttackRequest[Any]], list[Attacked]]) -> NetworkAttack:
+        @wraps(each)
+        def attack(request: AttackRequest[Any]) -> Attacked:
+            return join(each(request))
+
+        made: Any = attack
+        made.each, made.join = each, join
+        return cast(NetworkAttack, made)
+
+    return decorated
+
+
 def in_full_precision(
-    attack: Callable[[AttackRequest[Config]], Attacked],
-) -> Callable[[AttackRequest[Config]], Attacked]:
+    attack: Callable[[AttackRequest[Config]], Result],
+) -> Callable[[AttackRequest[Config]], Result]:
     """Let an attack compute in :func:`~leakbound.training.stack.full_precision` on its device.
 
     Attention is computed by plain products, which can be differentiated twice.
     """
 
     @wraps(attack)
-    def computed(request: AttackRequest[Config]) -> Attacked:
+    def computed(request: AttackRequest[Config]) -> Result:
         with full_precision(request.device), sdpa_kernel(SDPBackend.MATH):
             return attack(request)
 
@@ -204,6 +243,8 @@ def attack_networks(
 ) -> Attacked:
     """Attack networks in groups that hold at most one of each replica: the chosen ones, then recipe by recipe.
 
+    A :class:`NetworkAttack` is called once for all groups.
+
     Args:
         networks: The networks.
         function: Attack.
@@ -215,16 +256,25 @@ def attack_networks(
     rates = networks.rates.reset_index(drop=True)
     recipe = [name for name in ("learning_rate", "length") if name in rates]
     others = rates[~rates["chosen"]].groupby(recipe, sort=True)
-    tables, kept = [], []
-    for group in (rates[rates["chosen"]], *(group for _, group in others)):
-        group_request = replace(
+    groups = [rates[rates["chosen"]], *(group for _, group in others)]
+
+    def on(chosen: pd.DataFrame) -> AttackRequest[Any]:
+        """Return the arguments of the attack on some of the networks."""
+        return replace(
             request,
-            weights={name: values[group.index.tolist()] for name, values in networks.weights.items()},
-            replicas=group["replica"].tolist(),
-            learning_rates=group["learning_rate"].tolist(),
-            lengths=group["length"].tolist() if "length" in group else (),
+            weights={name: values[chosen.index.tolist()] for name, values in networks.weights.items()},
+            replicas=chosen["replica"].tolist(),
+            learning_rates=chosen["learning_rate"].tolist(),
+            lengths=chosen["length"].tolist() if "length" in chosen else (),
         )
-        rows, arrays = function(group_request)
-        tables.append(rows.merge(group[["replica", *recipe, "chosen"]], on="replica", how="left"))
-        kept.append(arrays)
-    return pd.concat(tables, ignore_index=True), kept[0]
+
+    if isinstance(function, NetworkAttack):
+        results = iter(function.each(on(pd.concat(groups))))
+        attacked = [function.join(list(islice(results, len(group)))) for group in groups]
+    else:
+        attacked = [function(on(group)) for group in groups]
+    tables = [
+        rows.merge(group[["replica", *recipe, "chosen"]], on="replica", how="left")
+        for group, (rows, _) in zip(groups, attacked, strict=True)
+    ]
+    return pd.concat(tables, ignore_index=True), attacked[0][1]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,6 +121,7 @@ class ImageDataset:
     copies: Int[np.ndarray, " pool"] | None = None
     owners: Int[np.ndarray, " pool"] | None = None
     scale: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    _draws: dict[int, Parts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def colors(self) -> int:
@@ -161,7 +162,7 @@ class ImageDataset:
         They depend on seed, name and replica, but not on the number of replicas. Canaries are the last of the
         members and of the non-members.
         """
-        parts = self._drawn(replica)
+        parts = self._remembered(replica)
         if not self.drawing.canaries:
             return parts
         canaries = self.canaries(replica)
@@ -175,7 +176,7 @@ class ImageDataset:
     def canaries(self, replica: int) -> Canaries:
         """Draw the canaries of a replica: pairs of a member and a non-member, which a fair coin may exchange."""
         rule = self.drawing
-        parts = self._drawn(replica)
+        parts = self._remembered(replica)
         last = slice(rule.members - rule.canaries, None)
         rows = np.stack([parts.members[last], parts.nonmembers[last]], axis=1)
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica, "canaries")
@@ -193,6 +194,12 @@ class ImageDataset:
             canaries = self.canaries(replica)
             labels[canaries.rows] = canaries.labels
         return labels
+
+    def _remembered(self, replica: int) -> Parts:
+        """Return the rows of the pool that a replica would use without canaries, which are drawn once."""
+        if replica not in self._draws:
+            self._draws[replica] = self._drawn(replica)
+        return self._draws[replica]
 
     def _drawn(self, replica: int) -> Parts:
         """Draw the rows of the pool that a replica would use without canaries."""
@@ -510,7 +517,8 @@ def reference_dataset(dataset: ImageDataset, *, of_candidates: bool = False) -> 
             k // MOST_REFERENCES, its members and non-members, and not on a draw from the pool.
     """
     if of_candidates:
-        return _CandidateHalves(**vars(dataset) | {"drawing": replace(dataset.drawing, canaries=0)})
+        facts = {each.name: getattr(dataset, each.name) for each in fields(dataset) if each.init}
+        return _CandidateHalves(**facts | {"drawing": replace(dataset.drawing, canaries=0)})
     seed = derive_seed(dataset.drawing.seed, "reference")
     return replace(dataset, drawing=replace(dataset.drawing, seed=seed, canaries=0))
 

@@ -18,7 +18,14 @@ from jaxtyping import Float
 from torch import nn
 
 from leakbound.attacks import metrics
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, joined, load_weights
+from leakbound.attacks.attack_request import (
+    Attacked,
+    AttackRequest,
+    in_full_precision,
+    joined,
+    load_weights,
+    side_by_side_networks,
+)
 from leakbound.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound.attacks.membership.network import AttackData, white_box_scores
 from leakbound.attacks.membership.reference_scores import (
@@ -86,9 +93,10 @@ class _Case:
     generator: torch.Generator
 
 
+@side_by_side_networks(joined)
 @in_full_precision
-def infer_membership(request: AttackRequest[MembershipConfig]) -> Attacked:
-    """Attack every replica of a run in all ways, and for each metric in the :func:`strongest` way.
+def infer_membership(request: AttackRequest[MembershipConfig]) -> list[Attacked]:
+    """Attack every network in all ways, and for each metric in the :func:`strongest` way.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it
     draws itself, depends on seed, dataset and replica. So it is the same for every defense, level and
@@ -129,7 +137,7 @@ def infer_membership(request: AttackRequest[MembershipConfig]) -> Attacked:
             scores_of([(case.views, case.generator) for case in cases if case.sound], request.config)
         )
         results += [_results(case, next(scores) if case.sound else {}, variants) for case in cases]
-    return joined(results)
+    return results
 
 
 def _case(

@@ -7,7 +7,6 @@ fifth of the known records each vote together. Networks of several attackers tra
 launches as many kernels as one attacker's networks.
 """
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -219,7 +218,7 @@ def _fit(
     """
     optimizer = AdamW(network.parameters(), learning_rate, fused=True)
     validation, truth = inputs[held_out], labels[held_out]
-    best = copy.deepcopy(network)
+    best = [value.detach().clone() for value in network.parameters()]
     lowest = _losses(network, validation, truth)
     stale = torch.zeros(len(generators), dtype=torch.int64, device=labels.device)
     going = [True] * len(generators)
@@ -239,13 +238,15 @@ def _fit(
         better = (losses < lowest) & (stale < _PATIENCE).repeat_interleave(FOLDS)
         lowest = torch.where(better, losses, lowest)
         with torch.no_grad():
-            for kept, current in zip(best.parameters(), network.parameters(), strict=True):
+            for kept, current in zip(best, network.parameters(), strict=True):
                 kept.copy_(torch.where(better.view(-1, *[1] * (kept.ndim - 1)), current, kept))
         stale = torch.where(better.view(-1, FOLDS).any(1), 0, stale + 1)
         going = (stale < _PATIENCE).tolist()  # the one moment of a pass at which the host waits
         if not any(going):
             break
-    network.load_state_dict(best.state_dict())
+    with torch.no_grad():
+        for current, kept in zip(network.parameters(), best, strict=True):
+            current.copy_(kept)
     return lowest.view(-1, FOLDS).cpu()
 
 

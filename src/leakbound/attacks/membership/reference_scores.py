@@ -5,6 +5,7 @@ networks.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -40,17 +41,17 @@ class Confidences:
     inside: Bool[np.ndarray, "references n"]
     outside: Bool[np.ndarray, "references n"]
 
-    @property
+    @cached_property
     def mean(self) -> PerRecord:
         """Mean over the references outside."""
         return np.average(self.confidence, axis=0, weights=self.outside)
 
-    @property
+    @cached_property
     def squares(self) -> PerRecord:
         """Sum of squared distances from this mean over the references outside."""
         return (self.outside * (self.confidence - self.mean) ** 2).sum(0)
 
-    @property
+    @cached_property
     def probability(self) -> PerRecord:
         """Mean probability of the class over the references outside."""
         return np.average(expit(self.confidence), axis=0, weights=self.outside)
@@ -202,12 +203,16 @@ class References:
         sound = np.isfinite(self._answers[key]).all((1, 2))
         if sound.sum() < _LEAST:
             return None
-        drawn = reference_dataset(self.dataset, of_candidates=of_candidates)
         trained = np.stack(
-            [np.isin(rows, drawn.parts(number).members) for number in recipe["replica"][sound]]
+            [np.isin(rows, self._drawn.parts(number).members) for number in recipe["replica"][sound]]
         )
         trained &= ~trained.all(0)
         return Confidences(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
+
+    @cached_property
+    def _drawn(self) -> ImageDataset:
+        """The records as the references draw them."""
+        return reference_dataset(self.dataset, of_candidates="target" in self.networks.rates)
 
     def _confidences(
         self, networks: list[int], queries: Queries

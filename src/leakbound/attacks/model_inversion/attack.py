@@ -8,7 +8,7 @@ moves a little way.
 """
 
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision
+from leakbound.attacks.attack_request import Attacked, AttackRequest, in_full_precision, side_by_side_networks
 from leakbound.attacks.metrics import Pictures
 from leakbound.attacks.model_inversion.queries import (
     AnsweringNetworks,
@@ -27,7 +27,16 @@ from leakbound.attacks.model_inversion.queries import (
     Slopes,
     joined_inversion,
 )
-from leakbound.attacks.rows import DIVERGED, GRID_EDGE, NO_RESULT, NOT_CONVERGED, STUCK, image_values, rows
+from leakbound.attacks.rows import (
+    DIVERGED,
+    GRID_EDGE,
+    NO_RESULT,
+    NOT_CONVERGED,
+    STUCK,
+    columns,
+    image_values,
+    joined_columns,
+)
 from leakbound.attacks.scheduling import side_by_side
 from leakbound.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound.config.attacks import ModelInversionConfig
@@ -111,9 +120,16 @@ Asking = Generator[list[Query], list[Any], Result]
 """Questions to a network, some at a time, until there is a result."""
 
 
+def _with_first_images(networks: Iterable[Attacked]) -> Attacked:
+    """Join the rows of all networks to one table, with the images of the first."""
+    tables, pictures = zip(*networks, strict=True)
+    return pd.concat(tables, ignore_index=True), pictures[0]
+
+
+@side_by_side_networks(_with_first_images)
 @in_full_precision
-def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
-    """Invert every class of every replica, from the mean auxiliary image.
+def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked]:
+    """Invert every class of every network, from the mean auxiliary image.
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate).
     ``tuned`` adds the range of pixels and total variation, and chooses its weight and the moment to stop for
@@ -141,8 +157,8 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
         MSE of ``aux_mean`` that they take away: what the network adds to what the attacker knew.
         ``gain_on_others`` is the same by the means of the replica's non-members, a control: what a network
         reveals about all records of a class is in both. NaN where the status is of ``rows.NO_RESULT``, and
-        all values of a replica with weights that are not finite. And the images of the first replica by
-        variant, (classes, colors, 32, 32), with ``truth``.
+        all values of a replica with weights that are not finite. And the images of a replica, joined those of
+        the first, by variant, (classes, colors, 32, 32), with ``truth``.
 
     Source:
         Tan et al. 2024, Sec. 6.1 (attack and metric).
@@ -164,24 +180,28 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> Attacked:
 
     # All networks answer the questions of their attackers together, as one stack.
     results = _results(network, request.weights, start, request.config, attacker)
-    tables, pictures = [], {}
+    attacked: list[Attacked] = []
+    compared: dict[int, tuple[Pictures, Pictures, np.ndarray]] = {}
     for place, replica in enumerate(request.replicas):
-        members = dataset.members(replica)
-        others, truth = class_means(dataset.nonmembers(replica), present), class_means(members, present)
-        held, finite = np.isin(present, members.labels), place in results
+        if replica not in compared:
+            members, others = dataset.members(replica), dataset.nonmembers(replica)
+            held = np.isin(present, members.labels)
+            compared[replica] = class_means(members, present), class_means(others, present), held
+        truth, others_mean, held = compared[replica]
+        finite = place in results
         images, statuses = results.get(place, _nothing(means))
+        tables = []
         for variant, restored in {**images, **controls}.items():
             values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
             status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
             if variant in images:
-                values |= gains(truth, others, restored, controls)
+                values |= gains(truth, others_mean, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
             values = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
             units = np.array(present)[held].tolist()
-            tables.append(rows(replica, variant, units, values, status[held].tolist()))
-        if place == 0:
-            pictures = {"truth": truth, **images, **controls}
-    return pd.concat(tables, ignore_index=True), pictures
+            tables.append(columns(replica, variant, units, values, status[held].tolist()))
+        attacked.append((joined_columns(tables), {"truth": truth, **images, **controls}))
+    return attacked
 
 
 def _results(

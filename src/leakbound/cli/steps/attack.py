@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +164,7 @@ def attack(
     began = time.time()
     compute = load_attribute(config.function, f"function of {settings.attack}")
 
+    @wraps(compute)  # with what else it has, such as networks that are attacked side by side
     def function(request: AttackRequest[Any]) -> Attacked:
         plugin = not config.function.startswith("leakbound.")  # tests pin the rows of ours
         return checked(compute(request), settings.attack, request.replicas if plugin else ())
