@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 from unittest import mock
+
+import typer
 
 from leakbound import registry, storage
 from leakbound.cli.command_line import main
+from leakbound.cli.step_command import run_step
+from leakbound.jobs.job import Job, Step
 
 REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
 
@@ -54,17 +61,63 @@ def called(*words: object, program: Callable[[], object] = main) -> Outcome:
 
 def succeeded(*words: object) -> Outcome:
     """Call a command that does its work."""
-    outcome = called(*words)
+    return done(called(*words))
+
+
+def done(outcome: Outcome) -> Outcome:
+    """A command that has done its work."""
     assert outcome.code == 0, outcome.err
     return outcome
 
 
 def refusal(*words: object) -> str:
     """What a command says that cannot do its work."""
-    outcome = called(*words)
+    return refused(called(*words))
+
+
+def refused(outcome: Outcome) -> str:
+    """What a command has said that could not do its work."""
     assert outcome.code == 2, outcome.out
     assert "Traceback" not in outcome.err
     return outcome.message
+
+
+def step_called(name: str, settings: Any, files: Mapping[str, object]) -> Outcome:
+    """Call a step with settings and files of one's own, as its rule calls it with those of a configuration.
+
+    A file of several under one parameter is given as ``PARAMETER=NAME``.
+    """
+    step: Step = importlib.import_module(f"leakbound.cli.steps.{name.replace('-', '_')}").STEP
+    hints = get_type_hints(step.command)
+    options: dict[str, Any] = {role: {} for role, hint in hints.items() if hint == dict[str, Path]}
+    for role, path in files.items():
+        option, _, key = role.partition("=")
+        if key:
+            options[option][key] = Path(str(path))
+        else:
+            options[option] = path if option == "code" else Path(str(path))
+    parameters = inspect.signature(step.command).parameters
+    options = {role: value for role, value in options.items() if role in parameters}
+    program = typer.Typer(pretty_exceptions_enable=False)
+
+    @program.command()
+    def _() -> None:
+        run_step(step, settings, options)
+
+    return called(program=lambda: main(program))
+
+
+def job_called(job: Job) -> Outcome:
+    """Make one result of a configuration by the function of its step."""
+    files: dict[str, object] = dict(job.outputs)
+    for role, every in job.inputs.items():
+        if isinstance(every, str):
+            files[role] = every
+        elif isinstance(every, Mapping):
+            files |= {f"{role}={name}": path for name, path in every.items()}
+        else:
+            files["root"] = job.root
+    return step_called(job.step, job.settings, files)
 
 
 def files_in(folder: Path) -> list[str]:

@@ -101,11 +101,9 @@ rule balance:
     output:
         RESULTS / "tables/balance/{table}.parquet",
     params:
-        settings=settings("balance", "{table}"),
-        code=code("balance", "{table}"),
-        files=channel_options("balance", "{table}"),
+        results=results_hash("balance", "{table}"),
     shell:
-        "leakbound step balance --settings {params.settings:q} --code {params.code} {params.files} --rows {output}"
+        "leakbound step balance {wildcards.table} --configfile {CONFIGURATION}"
 """,
         "jobs/paths.py": (
             '        "consensus": {"rows"',

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from result_command import words_of
 
-from calling import called, succeeded
+from calling import done, job_called
 from leakbound import storage
 from leakbound.cli.steps.job_list import job_list, try_networks
 from leakbound.config import reading
@@ -52,7 +51,7 @@ def test_the_worked_example_is_whole(place):
 def test_its_jobs_run_and_its_attack_scores_networks_of_its_dataset(place):
     jobs = job_list(reading.load(Path("mine/config.yaml")))
     for job in jobs.of("prepare", "train", "attack"):
-        succeeded(*words_of(job))
+        done(job_called(job))
     for job in jobs.of("attack"):
         assert storage.read_rows(Path(job.outputs["rows"]))["value"].between(0.3, 0.7).all()
 
@@ -115,9 +114,9 @@ def test_frozen_weights_that_changed_after_the_training_are_refused(place):
     jobs = job_list(with_networks(tuned="Tuned"))
     attack = next(job for job in jobs.of("attack") if "/none/" in job.name)
     for job in (*jobs.of("prepare"), *(job for job in jobs.of("train") if "/none/" in job.name), attack):
-        succeeded(*words_of(job))
+        done(job_called(job))
     torch.save({name: value + 0.1 for name, value in first.items()}, "pretrained.pt")
-    result = called(*words_of(attack))
+    result = job_called(attack)
     assert result.code != 0
     assert "the frozen weights of tuned are no longer those that it was trained with" in result.message
 

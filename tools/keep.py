@@ -15,8 +15,8 @@ from leakbound import storage
 from leakbound.cli.command_line import main
 from leakbound.cli.job_settings import register_plugins
 from leakbound.cli.results import summary
+from leakbound.cli.step_command import make_result
 from leakbound.cli.steps.job_list import all_steps, job_list
-from leakbound.cli.steps.several import make_result
 from leakbound.config import reading
 from leakbound.datasets.records import withheld
 from leakbound.jobs.job import Job, JobList

@@ -1,8 +1,6 @@
 """The commands as a shell would call them: files in, files out, mistakes as one message."""
 
-import importlib
 import inspect
-import json
 import os
 import shlex
 import signal
@@ -17,11 +15,10 @@ import snakemake.cli
 import typer
 
 import leakbound
-from calling import called, refusal, succeeded
+from calling import called, done, refusal, refused, step_called, succeeded
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.cli.command_line import COMMANDS, STEPS, app
-from leakbound.cli.job_settings import read_settings
+from leakbound.cli.command_line import COMMANDS, app
 from leakbound.cli.results import Usage, read_usage
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +56,7 @@ def test_help_ends_with_an_example_that_the_parser_takes(path, monkeypatch):
             snakemake.cli.parse_args(words[: words.index("shows")])
             continue
         assert (program, *words[: len(path)]) == ("leakbound", *path)
-        given = command.make_context(" ".join(path), words[len(path) :]).params
-        if "settings" in given:
-            kind = importlib.import_module(f"leakbound.cli.{STEPS[path[1]].module}").STEP.settings
-            read_settings(given["settings"], kind)
+        command.make_context(" ".join(path), words[len(path) :])
     assert "Usage:" in succeeded(*path, "--help").out
 
 
@@ -202,8 +196,7 @@ SHAPE = {"shape": "natural", "weights": {"rows": [12, 20], "columns": [8, 24], "
 
 def step(name: str, settings: dict, **files: Path) -> None:
     """Call a step with its settings and its files by their options."""
-    words = [word for option, path in files.items() for word in (f"--{option}", path)]
-    succeeded("step", name, "--settings", json.dumps(settings), *words)
+    done(step_called(name, settings, files))
 
 
 @pytest.fixture(scope="module")
@@ -306,24 +299,26 @@ def test_images_on_another_scale_than_the_channel_was_calibrated_to_are_refused(
     trained(prepared, [0.01], files=files, defense={"mechanism": "channel"}, level=4.0)
 
 
-ON_GPU = ("--settings", json.dumps({"device": "cuda"}))
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["step", "calibrat"], "Did you mean 'calibrate'?"), (["prepare", "digits"], "No such command")],
+)
+def test_command_that_is_not_there_is_named(words, message):
+    assert message in refusal(*words)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "dataset", "message"),
     [
-        (["step", "covariance", "--dataset", "spectrum.safetensors", "--out", "x"], "`leakbound step prepare`"),
-        (["step", "covariance", "--dataset", "none.safetensors", "--out", "x"], "cannot be read"),
-        (["step", "covariance", *ON_GPU, "--dataset", "digits.safetensors", "--out", "x"], "no CUDA"),
-        (["step", "prepare", "--settings", "{}}", "--out", "x", "--provenance", "y"], "is not JSON"),
-        (["step", "prepare", "--settings", "[]", "--out", "x", "--provenance", "y"], "JSON object"),
-        (["step", "calibrat"], "Did you mean 'calibrate'?"),
-        (["prepare", "--settings", "{}"], "No such command"),
+        ({}, "spectrum", "`leakbound step prepare`"),
+        ({}, "none", "cannot be read"),
+        ({"device": "cuda"}, "digits", "no CUDA"),
+        ({"covariance": "all"}, "digits", "settings of the job: covariance"),
     ],
 )
-def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, monkeypatch, words, message):
+def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, monkeypatch, settings, dataset, message):
     monkeypatch.chdir(prepared)
-    assert message in refusal(*words)
+    assert message in refused(step_called("covariance", settings, {"dataset": f"{dataset}.safetensors", "out": "x"}))
     assert not (prepared / "x").exists()
 
 
@@ -331,11 +326,11 @@ def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(pr
     monkeypatch.chdir(prepared)
     settings = {name: MODEL[name] for name in ("model", "level", "seed", "device", "defense", "slug")}
     settings |= {"attack": "membership", "config": {}}
-    files = ["--dataset", "digits.safetensors", "--weights", "none", "--rates", "none"]
-    files += ["--rows", "x", "--arrays", "y", "--provenance", "z"]
-    said = refusal("step", "attack", "--settings", json.dumps(settings), *files)
+    files = {"dataset": "digits.safetensors", "weights": "none", "rates": "none"}
+    files |= {"rows": "x", "arrays": "y", "provenance": "z"}
+    said = refused(step_called("attack", settings, files))
     assert "membership compares with reference networks: give --references, written by `step references`" in said
-    said = refusal("step", "attack", "--settings", json.dumps(settings), *files, "--references", "none")
+    said = refused(step_called("attack", settings, files | {"references": "none"}))
     assert "give both --references and --trained, or neither" in said
 
 
@@ -343,4 +338,4 @@ def test_defect_of_ours_keeps_its_traceback(prepared, monkeypatch):
     """Only what explains itself is turned into a message; a bug is not hidden."""
     monkeypatch.setattr(storage, "read_arrays_and_metadata", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        called("step", "covariance", "--dataset", prepared / "digits.safetensors", "--out", prepared / "x")
+        step_called("covariance", {}, {"dataset": prepared / "digits.safetensors", "out": prepared / "x"})

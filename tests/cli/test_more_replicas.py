@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
+from leakbound.cli.step_command import make_result
 from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.steps.several import make_result
 from leakbound.config.messages import parse
 from leakbound.config.whole import Config
 from leakbound.jobs.job import ANEW

@@ -77,7 +77,7 @@ def test_the_catalogue_has_every_figure_and_table_of_the_main_paper():
 def test_panels_have_the_order_of_the_catalogue_where_a_job_draws_them(key):
     figure = FIGURES[key]
     job = Job("plot", key, PurePosixPath("results"), {"figure": figure.model_dump(mode="json", exclude={"claims"})})
-    received = read_settings(job.settings_text(), PlotSettings).figure.options
+    received = read_settings(job.settings, PlotSettings).figure.options
     assert json.dumps(received) == json.dumps(figure.options)  # with the order of every key
 
 

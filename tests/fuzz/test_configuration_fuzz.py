@@ -81,9 +81,9 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
     for step, job in first_jobs(table):
         told = json.loads(job.settings_text())
         if step.settings is Config:
-            assert reading.config_of(told, "--settings") == config
+            assert reading.config_of(told, "settings") == config
         else:
-            parse(step.settings, told, "--settings")
+            parse(step.settings, told, "settings")
     if len(table.runs) <= 50:
         found = [job_cost(job, COSTS) for job in JobList(table, STEPS)]
         assert all(math.isfinite(one.cpu_seconds) and one.cpu_seconds >= 0 for one in found)

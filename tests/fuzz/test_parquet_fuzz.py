@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from calling import assert_refused, called, files_in, written_to
+from calling import assert_refused, files_in, written_to
 from fuzz.tally import tried
 from fuzz.values import damaged
 from leakbound.cli.inputs import read_dataset
@@ -68,8 +68,8 @@ class Prepared:
         for file in files_in(self.out):
             (self.out / file).unlink()
         given = {"dataset": "pets", "config": {"reader": "parquet", "aux": 10}, "seed": 0}
-        out = ["--out", self.out / "pets.safetensors", "--provenance", self.out / "pets.json"]
-        outcome = called("step", "prepare", "--settings", json.dumps(given), *out)
+        files = {"out": self.out / "pets.safetensors", "provenance": self.out / "pets.json"}
+        outcome = step_called("prepare", given, files)
         if outcome.code == 0:
             assert written_to(self.out) == {"pets.json", "pets.safetensors"}
             assert len(read_dataset(self.out / "pets.safetensors").pool)

@@ -1,6 +1,5 @@
 """A job with secure noise as the workflow runs it: nothing that it leaves tells how its noise was drawn."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -8,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from leakbound import storage
-from leakbound.cli.step_command import as_command
+from leakbound.cli.step_command import run_step
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.randomness.seeding import derive_seed
 from leakbound.training.checkpoint import Checkpoint
 
-COMMANDS = {step.name: as_command(step) for step in all_steps()}
+STEPS = {step.name: step for step in all_steps()}
 SEED = 7_301_994
 ROUNDS = 3
 DEFENSES = {"white": {"mechanism": "channel", "shape": "white"}, "dpsgd": {"mechanism": "dpsgd"}}
 
 
 def call(command: str, settings: dict, **files: object) -> None:
-    """Call a command with its settings as JSON."""
-    COMMANDS[command](settings=json.dumps(settings), **files)
+    """Call a step with settings and files."""
+    run_step(STEPS[command], settings, files)
 
 
 @pytest.fixture(scope="module")

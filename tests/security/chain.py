@@ -1,15 +1,13 @@
 """The jobs of a configuration, run one after another in this process as the workflow would run them."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from result_command import words_of
 
-from calling import succeeded
-from leakbound.cli.step_command import as_command
+from calling import done, job_called
+from leakbound.cli.step_command import run_step
 from leakbound.cli.steps.job_list import all_steps, job_list
 from leakbound.config import reading
 from leakbound.jobs.job import Job, JobList
@@ -30,12 +28,12 @@ def small_study(preset: str, model: str, defenses: dict, **changed: object) -> d
     }
 
 
-STEPS = {one.name: as_command(one) for one in all_steps()}
+STEPS = {one.name: one for one in all_steps()}
 
 
 def step(name: str, settings: dict, **files: Path) -> None:
     """Call a step with its settings and its files."""
-    STEPS[name](settings=json.dumps(settings), **files)
+    run_step(STEPS[name], settings, files)
 
 
 def run_jobs(
@@ -56,6 +54,6 @@ def run_jobs(
     made = job_list(reading.load(Path("config/config.yaml")))
     for job in made:
         if steps is None or job.step in steps:
-            succeeded(*words_of(job))
+            done(job_called(job))
             after(job)
     return folder / "results" / config["preset"], made

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from chain import run_jobs, small_study
 
-from calling import called, refusal, succeeded
+from calling import called, succeeded
 from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
@@ -200,6 +200,6 @@ def test_owners_that_cannot_be_are_refused(settings, words, tmp_path, monkeypatc
     monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
     config = {"reader": "table", "path": "mine.csv", "members": 20, "pool": 60, "aux": 40, **settings}
     job = {"dataset": "mine", "seed": 0, "config": {name: value for name, value in config.items() if value is not None}}
-    files = ("--out", tmp_path / "mine.safetensors", "--provenance", tmp_path / "mine.json")
-    assert words in refusal("step", "prepare", "--settings", json.dumps(job), *files)
+    files = {"out": tmp_path / "mine.safetensors", "provenance": tmp_path / "mine.json"}
+    assert words in refused(step_called("prepare", job, files))
     assert not (tmp_path / "mine.safetensors").exists()

@@ -3,7 +3,6 @@
 The attacker knows seeds, code and all records but the label of one, and sees what DP-SGD trained in one step.
 """
 
-import json
 import math
 
 import numpy as np
@@ -14,7 +13,6 @@ from sklearn.datasets import load_digits
 from torch.func import functional_call, grad, vmap
 
 from asking import training_of
-from calling import succeeded
 from leakbound import datasets, models
 from leakbound.accounting.dp import record_information
 from leakbound.cli.inputs import read_dataset
@@ -128,8 +126,7 @@ def test_preparing_under_secure_noise_lets_no_label_say_who_is_a_member(tmp_path
         prepared(label)
         told = {"dataset": "unlabelled", "config": SIZES.model_dump(), "seed": SEED, "privacy_noise": "secure"}
         out = tmp_path / f"{label}.safetensors"
-        files = ("--out", out, "--provenance", tmp_path / f"{label}.json")
-        succeeded("step", "prepare", "--settings", json.dumps(told), *files)
+        done(step_called("prepare", told, {"out": out, "provenance": tmp_path / f"{label}.json"}))
         kept.append(read_dataset(out))
     assert np.array_equal(*(one.pool.images for one in kept))
     assert np.array_equal(*(one.parts(0).members for one in kept))

@@ -1,6 +1,5 @@
 """A password in an address is refused before it reaches command lines, files and messages. Other addresses are kept."""
 
-import json
 import subprocess
 import sys
 import traceback
@@ -96,8 +95,9 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
     path = configuration(tmp_path, uri=REFUSED[0])
     for words in (["config"], ["sync"], ["ui"], ["plan"]):
         assert SECRET not in refusal(*words, "--configfile", path)
-    settings = json.dumps({"preset": "x", "uri": REFUSED[0]})
-    assert SECRET not in refusal("step", "log-figures", "--settings", settings, "--marker", tmp_path / "m")
+    settings, files = {"preset": "x", "uri": REFUSED[0]}, {"root": tmp_path, "marker": tmp_path / "m"}
+    assert SECRET not in refused(step_called("log-figures", settings, files))
+    assert SECRET not in refusal("step", "log-figures", "--configfile", path)
     assert not (tmp_path / "m").exists()
     run = [sys.executable, "-m", "snakemake", "-n", "-p", "-j1", "--configfile", path, "--directory", tmp_path]
     run += ["-s", ROOT / "workflow/Snakefile", "--workflow-profile", "none"]

@@ -184,7 +184,7 @@ def test_claims_of_more_figures_than_a_command_line_holds_run_to_the_end_and_a_f
 @pytest.mark.parametrize(
     ("target", "kind"),
     [
-        ("runs/digits/lenet/natural-5/n20-b32/weights.safetensors", "step train"),
+        ("runs/digits/lenet/natural-5/n20-b32/weights.safetensors", "rule train"),
         ("attacks/digits/lenet/natural-5/n20-b32.json", "rule attack"),
     ],
 )

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from result_command import words_of
 
-from calling import called, refusal, succeeded
+from calling import called, job_called, refused, succeeded
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from studies import study
@@ -54,7 +53,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     others = (root / "runs" / OTHER / "provenance.json").read_bytes()
     for path, content in ((scores, scores.read_bytes()[:-100]), (facts, others)):  # facts are read first
         silently(path, content)
-        said = refusal(*words_of(table))
+        said = refused(job_called(table))
         assert said.startswith(f"leakbound: {path}: cannot be read (its SHA-256 is ")
         assert "Delete it and make it again; `leakbound verify` finds all such files." in said
     content = bytearray(weights.read_bytes())
@@ -62,8 +61,8 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     silently(weights, bytes(content))
 
     attacks = f"results/tiny/attacks/{ONE}.json"
-    refused = copied.snakemake("--forcerun", "attack", "--", attacks)
-    assert refused.returncode != 0
+    failed = copied.snakemake("--forcerun", "attack", "--", attacks)
+    assert failed.returncode != 0
     log = Path(f"results/tiny/logs/attack/{ONE}.log").read_text()
     assert f"leakbound: {weights}: cannot be read (its SHA-256 is " in log
     assert "Traceback" not in log

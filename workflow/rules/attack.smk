@@ -32,5 +32,5 @@ rule attack:
         results=results_hash("attack", RUN),
         code=codes("attack", RUN),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule attack --of {params.run}'
+        "exec leakbound step attack {params.run} --configfile {CONFIGURATION}"
         " --code {params.code} --out {output} > {log} 2>&1"

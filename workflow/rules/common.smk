@@ -1,13 +1,11 @@
 # The configuration in force, and what the rules ask about it. No rule here.
 #
-# A step is a command of leakbound, a result what it makes once, under the name that wildcards spell (RUN). A job of
-# Snakemake makes one result or several. Rules need
+# A step makes results, each once. A job of Snakemake makes one result or several, under the name that wildcards spell (RUN).
+# Rules need
 #
 #   only to read results   the files, from RESULTS and a pattern; no params. docs/contributing.md#the-rules has such a rule
-#   one result a job       settings=settings(step, pattern) and code=code(step, pattern)
-#   several results        results=results_hash(rule, pattern), and $LEAKBOUND_CONFIGURATION in its command
-#   what its results read  reads(rule, pattern, step, ...), or files_read(rule, "", step, ...) without wildcards
-#   channels' files        channel_options(rule, pattern) writes them as options
+#   to make results        results=results_hash(rule, pattern), and a command that reads CONFIGURATION
+#   what these read        reads(rule, pattern, step, ...), or files_read(rule, "", step, ...) without wildcards
 
 import difflib
 import json
@@ -20,7 +18,7 @@ from leakbound.cli.steps.prepare import originals
 from leakbound.cli.steps.report import page_hash
 from leakbound.config import messages, reading
 from leakbound.jobs import coordination
-from leakbound.jobs.job import CONFIGURATION, attacked_together, code_of, made_together, snakemake_target
+from leakbound.jobs.job import attacked_together, code_of, made_together, snakemake_target
 from leakbound.storage.provenance import settings_hash
 
 
@@ -42,6 +40,9 @@ RESULTS_MADE = checked_results()  # all results that the configuration makes, ea
 TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configuration
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
+# All settings of the run in one file, which its commands read. What a result depends on is hashed in params.results.
+SETTINGS = json.dumps(CONFIG.model_dump(mode="json"), indent=1)  # in the order of the configuration: it is that of figures
+CONFIGURATION = RESULTS / ".configurations" / f"{settings_hash(SETTINGS)}.json"
 # Of a run. Rounds are steps of a training: n0 is the untrained network, e.g. for gradient inversion, and natural-all/n0-b1
 # the untrained networks behind natural noise of all levels, which one job attacks.
 RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"
@@ -56,8 +57,6 @@ MADE_BY = RESULTS_MADE.made_by  # file -> the result that it belongs to
 TOGETHER = made_together(RESULTS_MADE)  # rule and what its wildcards stand for -> results that one job makes
 
 os.environ[coordination.COORDINATOR] = str(os.getpid())
-# LEAKBOUND_CONFIGURATION, for jobs that make several results. What these depend on is hashed in params.results.
-os.environ[CONFIGURATION] = json.dumps(CONFIG.model_dump(mode="json"), separators=(",", ":"))
 
 
 wildcard_constraints:
@@ -73,52 +72,32 @@ wildcard_constraints:
     channel="[a-z][a-z0-9_]*-[0-9.e+-]+",
 
 
-def result(step, pattern, wildcards):
-    """The result of a step whose name wildcards spell; without one of this name, say so in one sentence and end."""
-    name = pattern.format(**wildcards)
-    if step not in RESULTS_MADE.steps:
-        sys.exit(
-            f"there is no step {step!r}: give its file in src/leakbound/cli/steps, or leave out settings and code, which a "
-            "rule that only reads results does not need"
-        )
-    try:
-        return RESULTS_MADE.job(step, name)
-    except KeyError as error:
-        end_with_nearest(error.args[0], name, [job.name for job in RESULTS_MADE.of(step)])
-
-
 def end_with_nearest(problem, name, names):
     """End with a problem and the names that are closest to the one asked for."""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0)
     sys.exit(f"{problem}; nearest: {', '.join(close)}" if close else f"{problem}; it has none of these")
 
 
-def settings(step, pattern):
-    """Everything except files on which a result depends, so that nothing else makes it again."""
-    return lambda wildcards: result(step, pattern, wildcards).settings_text()
-
-
-def code(step, pattern):
-    """Fingerprint of the code behind a result: Snakemake sees no change of an imported module, but one of this."""
-    return lambda wildcards: code_of(result(step, pattern, wildcards))
-
-
 def codes(rule, pattern):
     """Fingerprints of the code behind all results of a job, which it would need half a second to find."""
-    return lambda wildcards: ",".join(map(code_of, TOGETHER[rule, pattern.format(**wildcards)]))
+    return lambda wildcards: ",".join(map(code_of, results(rule, pattern, wildcards)))
+
+
+def results(rule, pattern, wildcards):
+    """All results of a job; without a job of the name that wildcards spell, say so in one sentence and end."""
+    name = pattern.format(**wildcards)
+    if (rule, name) not in TOGETHER:
+        names = [of for other, of in TOGETHER if other == rule]
+        end_with_nearest(f"{CONFIG.preset} has no job {name!r} of the rule {rule}", name, names)
+    return TOGETHER[rule, name]
 
 
 def results_hash(rule, pattern=""):
     """Hash of settings and code of all results that one job makes."""
 
-    def hashed(wildcards):
-        name = pattern.format(**wildcards)
-        if (rule, name) not in TOGETHER:
-            names = [of for other, of in TOGETHER if other == rule]
-            end_with_nearest(f"{CONFIG.preset} has no job {name!r} of the rule {rule}", name, names)
-        return settings_hash([(job.name, job.settings_text(), code_of(job)) for job in TOGETHER[rule, name]])
-
-    return hashed
+    return lambda wildcards: settings_hash(
+        [(job.name, job.settings_text(), code_of(job)) for job in results(rule, pattern, wildcards)]
+    )
 
 
 def files_read(rule, of, *steps):
@@ -152,19 +131,6 @@ def shown_tables(wildcards):
     """Files of the rows that the figures of a paper show."""
     figures = [figure for figure in TABLE.figures.values() if figure.paper == wildcards.paper]
     return sorted({TABLE.rows_file(figure) for figure in figures})
-
-
-def channel_options(rule, pattern):
-    """Options of a command with the files of channels that it reads."""
-
-    def options(wildcards):
-        job = result(rule, pattern, wildcards)
-        files = {role: one for role, one in job.inputs.items() if role in ("channel", "spectrum")}
-        named = {role: one for role, one in job.inputs.items() if isinstance(one, dict)}
-        pairs = [f"--{role} {name}={path}" for role, every in named.items() for name, path in every.items()]
-        return " ".join([*(f"--{role} {path}" for role, path in files.items()), *pairs])
-
-    return options
 
 
 def in_order(wildcards):

@@ -19,13 +19,11 @@ rule prepare:
         mem_mb=memory("prepare"),
         runtime=minutes("prepare"),
     params:
-        settings=settings("prepare", "{dataset}"),
-        code=code("prepare", "{dataset}"),
-        # Not in the command: other original files make the dataset again.
-        originals=lambda w: originals(result("prepare", "{dataset}", w), TABLE),
+        results=results_hash("prepare", "{dataset}"),
+        # Other original files make the dataset again.
+        originals=lambda w: originals(RESULTS_MADE.job("prepare", w.dataset), TABLE),
     shell:
-        "exec leakbound step prepare --settings {params.settings:q} --out {output.images} --provenance {output.provenance}"
-        " > {log} 2>&1"
+        "exec leakbound step prepare {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule covariance:
@@ -51,8 +49,7 @@ rule covariance:
     params:
         results=results_hash("covariance", "{dataset}"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule covariance --of {wildcards.dataset}'
-        " > {log} 2>&1"
+        "exec leakbound step covariance {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule spectrum:
@@ -74,11 +71,9 @@ rule spectrum:
         mem_mb=memory("calibrate"),
         runtime=minutes("calibrate"),
     params:
-        settings=settings("spectrum", "{dataset}/{family}"),
-        code=code("spectrum", "{dataset}/{family}"),
+        results=results_hash("spectrum", "{dataset}/{family}"),
     shell:
-        "exec leakbound step spectrum --settings {params.settings:q} --moments {input.moments}"
-        " --out {output} > {log} 2>&1"
+        "exec leakbound step spectrum {wildcards.dataset}/{wildcards.family} --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule calibrate:
@@ -102,11 +97,10 @@ rule calibrate:
         mem_mb=memory("calibrate"),
         runtime=minutes("calibrate"),
     params:
-        settings=settings("calibrate", "{dataset}/{channel}"),
-        code=code("calibrate", "{dataset}/{channel}"),
+        results=results_hash("calibrate", "{dataset}/{channel}"),
     shell:
-        "exec leakbound step calibrate --settings {params.settings:q} --spectrum {input.spectrum}"
-        " --members {input.members} --out {output.channel} --provenance {output.provenance} > {log} 2>&1"
+        "exec leakbound step calibrate {wildcards.dataset}/{wildcards.channel} --configfile {CONFIGURATION}"
+        " > {log} 2>&1"
 
 
 rule estimator:
@@ -129,10 +123,6 @@ rule estimator:
         mem_mb=memory("estimator"),
         runtime=minutes("estimator"),
     params:
-        settings=settings("estimator", "{dataset}"),
-        code=code("estimator", "{dataset}"),
-        spectra=channel_options("estimator", "{dataset}"),
+        results=results_hash("estimator", "{dataset}"),
     shell:
-        "exec leakbound step estimator --settings {params.settings:q} --dataset {input.images}"
-        " --moments {input.moments} {params.spectra} --out {output.estimator} --provenance {output.provenance}"
-        " > {log} 2>&1"
+        "exec leakbound step estimator {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"

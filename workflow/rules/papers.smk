@@ -20,7 +20,7 @@ rule theory:
     params:
         results=results_hash("theory"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule theory' " > {log} 2>&1"
+        "exec leakbound step theory --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule consensus:
@@ -42,7 +42,7 @@ rule consensus:
     params:
         results=results_hash("consensus"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule consensus' " > {log} 2>&1"
+        "exec leakbound step consensus --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule federate:
@@ -64,11 +64,11 @@ rule federate:
         runtime=minutes("train"),
         gpu=CONFIG.resources.train.gpu,
     params:
-        settings=settings("federate", FEDERATED_RUN),
-        code=code("federate", FEDERATED_RUN),
+        run=lambda w: FEDERATED_RUN.format(**w),
+        results=results_hash("federate", FEDERATED_RUN),
+        code=codes("federate", FEDERATED_RUN),
     shell:
-        "exec leakbound step federate --settings {params.settings:q} --code {params.code} --dataset {input.images}"
-        " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"
+        "exec leakbound step federate {params.run} --configfile {CONFIGURATION} --code {params.code} > {log} 2>&1"
 
 
 rule federated:
@@ -93,7 +93,7 @@ rule federated:
     params:
         results=results_hash("federated"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule federated' " > {log} 2>&1"
+        "exec leakbound step federated --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule illustrate:
@@ -118,7 +118,7 @@ rule illustrate:
     params:
         results=results_hash("illustrate"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule illustrate' " > {log} 2>&1"
+        "exec leakbound step illustrate --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule measure:
@@ -141,9 +141,6 @@ rule measure:
         runtime=minutes("efficiency"),
         gpu=CONFIG.resources.efficiency.gpu,
     params:
-        settings=settings("measure", "efficiency"),
-        code=code("measure", "efficiency"),
-        channel_files=channel_options("measure", "efficiency"),
+        results=results_hash("measure"),
     shell:
-        "exec leakbound step measure --settings {params.settings:q} --dataset {input.images} {params.channel_files}"
-        " --rows {output.rows} --provenance {output.provenance} > {log} 2>&1"
+        "exec leakbound step measure --configfile {CONFIGURATION} > {log} 2>&1"

@@ -24,7 +24,7 @@ rule tabulate:
     params:
         results=results_hash("tabulate"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule tabulate' " > {log} 2>&1"
+        "exec leakbound step tabulate --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule claims:
@@ -50,7 +50,7 @@ rule claims:
     params:
         results=results_hash("claims"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule claims' " > {log} 2>&1"
+        "exec leakbound step claims --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule figures:
@@ -83,8 +83,7 @@ rule figures:
             figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
         },
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule figures --of {wildcards.paper}'
-        " > {log} 2>&1"
+        "exec leakbound step figures {wildcards.paper} --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule log:
@@ -109,7 +108,7 @@ rule log:
     params:
         results=results_hash("log"),
     shell:
-        'exec leakbound step several --settings "$LEAKBOUND_CONFIGURATION" --rule log --out {output}' " > {log} 2>&1"
+        "exec leakbound step log --configfile {CONFIGURATION} --out {output} > {log} 2>&1"
 
 
 rule log_figures:
@@ -130,11 +129,9 @@ rule log_figures:
     resources:
         tracking=1,
     params:
-        settings=settings("log_figures", "figures"),
-        code=code("log_figures", "figures"),
-        root=CONFIG.root,
+        results=results_hash("log_figures"),
     shell:
-        "exec leakbound step log-figures --settings {params.settings:q} --root {params.root} --marker {output} > {log} 2>&1"
+        "exec leakbound step log-figures --configfile {CONFIGURATION} > {log} 2>&1"
 
 
 rule report:
@@ -163,9 +160,8 @@ rule report:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
-        settings=settings("report", "report"),
-        code=code("report", "report"),
-        # Not in the command: the report is made again if its page changes.
-        page=lambda w: page_hash(result("report", "report", w), TABLE),
+        results=results_hash("report"),
+        # The report is made again if its page changes.
+        page=lambda w: page_hash(RESULTS_MADE.job("report", "report"), TABLE),
     shell:
-        "exec leakbound step report --settings {params.settings:q} --out {output} > {log} 2>&1"
+        "exec leakbound step report --configfile {CONFIGURATION} > {log} 2>&1"

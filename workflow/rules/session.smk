@@ -7,11 +7,13 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from shutil import rmtree
 
 from snakemake.logging import logger
 
 from leakbound.jobs import coordination
 from leakbound.jobs.job import ANEW
+from leakbound.storage.files import write_text
 
 
 def in_turn(enter, *arguments):
@@ -32,6 +34,12 @@ def refuse_read_only_folder():
             f"{Path.cwd()}: nothing can be written here ({error.strerror}), and Snakemake keeps its notes in this folder. "
             "Run it in a copy that you may change"
         )
+
+
+def write_configuration():
+    """Write the configuration in force for the jobs, in place of those of earlier runs."""
+    rmtree(CONFIGURATION.parent, ignore_errors=True)
+    write_text(CONFIGURATION, SETTINGS)
 
 
 def tell_what_ended_it(logs):

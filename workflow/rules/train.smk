@@ -27,10 +27,8 @@ rule train:
         runtime=minutes("train"),
         gpu=CONFIG.resources.train.gpu,
     params:
-        settings=settings("train", RUN),
-        code=code("train", RUN),
-        channel_files=channel_options("train", RUN),
+        run=lambda w: RUN.format(**w),
+        results=results_hash("train", RUN),
+        code=codes("train", RUN),
     shell:
-        "exec leakbound step train --settings {params.settings:q} --code {params.code} --dataset {input.images}"
-        " {params.channel_files} --weights {output.weights} --rates {output.rates} --rows {output.curves}"
-        " --provenance {output.provenance} > {log} 2>&1"
+        "exec leakbound step train {params.run} --configfile {CONFIGURATION} --code {params.code} > {log} 2>&1"

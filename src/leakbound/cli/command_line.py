@@ -21,13 +21,13 @@ from typer.models import CommandInfo
 
 from leakbound import __version__
 from leakbound.jobs import coordination
-from leakbound.jobs.paths import OUTPUTS
+from leakbound.jobs.paths import OUTPUTS, RULES
 from leakbound.registry import missing, nearest_path
 
 PEOPLE = "For your own records and networks"
 RUNS = "Runs"
 WORKFLOW = "Workflow"
-EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall shows each call of a step with all its settings."
+EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall shows each call of a step."
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C has ended, as shells count it."""
 _DEFECT = (
@@ -168,8 +168,7 @@ LEDGERS: Mapping[str, Place] = {
 }
 """Commands about ledgers."""
 STEPS: Mapping[str, Place] = {
-    **{name.replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS},
-    "several": Place("steps.several", "several"),
+    RULES.get(name, name).replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS
 }
 """Commands that the rules of the workflow call, in the order of the chain."""
 

@@ -6,7 +6,7 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
 
 BARE = "bare"
 """Fingerprint of the code of a command that was called without one."""
-
-
-def named_files(texts: Sequence[str] | None) -> dict[str, Path]:
-    """Parse options of the form ``NAME=FILE``.
-
-    Args:
-        texts: Texts from the command line.
-
-    Returns:
-        Name to file.
-
-    Raises:
-        typer.BadParameter: If a text has another form.
-    """
-    pairs = [text.partition("=") for text in texts or []]
-    for name, _, path in pairs:
-        if not (name and path):
-            raise typer.BadParameter(f"{name}{path}: give NAME=FILE")
-    return {name: Path(path) for name, _, path in pairs}
 
 
 @contextmanager

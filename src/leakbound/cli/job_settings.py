@@ -1,6 +1,5 @@
-"""Settings of jobs on the command line: reading, checking, and settings that several steps share."""
+"""Settings of jobs: reading, checking, and settings that several steps share."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -11,7 +10,7 @@ from pydantic import ConfigDict, Field
 from leakbound import registry
 from leakbound.config.attacks import ReferenceRecords
 from leakbound.config.defenses import Defense
-from leakbound.config.messages import ConfigError, parse, shown, unknown_name
+from leakbound.config.messages import ConfigError, parse, unknown_name
 from leakbound.config.settings import (
     Level,
     Line,
@@ -29,6 +28,8 @@ from leakbound.config.training import Length, TrainingConfig
 
 J = TypeVar("J", bound=Settings)
 ConfigOption = Annotated[Path, typer.Option(help="Configuration file.")]
+SETTINGS = "settings of the job"
+"""Name of a job's settings, for messages."""
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -77,38 +78,19 @@ class TrainingSettings(DefendedSettings):
     reference_records: ReferenceRecords = "pool"
 
 
-def read_settings(text: str, kind: type[J]) -> J:
-    """Read settings from the command line, and register the plugins that they list.
+def read_settings(plain: Mapping[str, Any], kind: type[J]) -> J:
+    """Check the plain settings of a job, and register the plugins that they list.
 
     Args:
-        text: Settings as JSON.
+        plain: Settings of the job.
         kind: Model of the settings.
 
     Raises:
-        typer.BadParameter: If ``text`` is not a JSON object.
         ConfigError: With every mistake in the settings.
     """
-    settings = parse(kind, plain_settings(text), "--settings")
+    settings = parse(kind, dict(plain), SETTINGS)
     if isinstance(settings, JobSettings):
         register_plugins(settings.plugins)
-    return settings
-
-
-def plain_settings(text: str) -> dict[str, Any]:
-    """Read settings from the command line as plain values, e.g. for provenance.
-
-    Args:
-        text: Settings as JSON.
-
-    Raises:
-        typer.BadParameter: If ``text`` is not a JSON object.
-    """
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"--settings is not JSON: {error}") from error
-    if not isinstance(settings, dict):
-        raise typer.BadParameter(f"--settings must be a JSON object, not {shown(settings)}")
     return settings
 
 
@@ -123,6 +105,6 @@ def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
     """
     for kind, entries in plugins.items():
         if wrong := unknown_name("plugins", kind, "kind", sorted(registry.KINDS)):
-            raise ConfigError("--settings", wrong)
+            raise ConfigError(SETTINGS, wrong)
         for name, target in entries.items():
             registry.KINDS[kind].add(name, target)

@@ -14,21 +14,22 @@ from typing import Any
 from leakbound import registry
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
-from leakbound.jobs.paths import OUTPUTS
+from leakbound.jobs.paths import OUTPUTS, RULES
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.unit_costs import Work
 from leakbound.storage.fingerprint import code_fingerprint
 
 Files = str | Sequence[str] | Mapping[str, str]
-"""Input of a command: one file, several files below ``--root``, or files by name (``--option NAME=FILE``)."""
+"""Input of a step: one file, several files below the parameter ``root``, or files by name."""
 ANEW = "LEAKBOUND_ANEW"  # set if results are made again even if nothing behind them has changed
-CONFIGURATION = "LEAKBOUND_CONFIGURATION"  # as JSON, for jobs that make several results
-_RULES = {"references": "attack", "plot": "figures"}
 _WHOLE = {
     *("theory", "consensus", "federated", "illustrate", "measure", "tabulate", "claims"),
     *("log", "log_figures", "report"),
 }
-WITHOUT_FIGURES = {"covariance", "attack"}
+WITHOUT_FIGURES = {
+    *("prepare", "covariance", "spectrum", "calibrate", "estimator"),
+    *("train", "attack", "federate", "measure"),
+}
 """Rules whose results do not depend on the catalogue of figures, which takes half a second to read."""
 _DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
@@ -70,7 +71,7 @@ class Job:
         return [path for files in self.inputs.values() for path in _flat(files)]
 
     def settings_text(self) -> str:
-        """Write the settings as one line of JSON, for the option ``--settings`` of the command.
+        """Write the settings as one line of JSON, to hash and to compare them.
 
         Their order is content: the panels of a figure follow it.
         """
@@ -218,7 +219,7 @@ def rule_of(job: Job) -> tuple[str, str]:
     Args:
         job: Result of a configuration.
     """
-    rule = _RULES.get(job.step, job.step)
+    rule = RULES.get(job.step, job.step)
     if rule in _WHOLE:
         return rule, ""
     if rule in ("covariance", "figures"):

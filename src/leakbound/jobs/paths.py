@@ -51,7 +51,9 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "report": {"out": "report.html"},
     }
 )
-"""Step, in chain order, to option to the file that a job writes. ``{name}`` is the name of the job."""
+"""Step, in chain order, to parameter to the file that a job writes. ``{name}`` is the name of the job."""
+RULES: Mapping[str, str] = MappingProxyType({"references": "attack", "plot": "figures"})
+"""Step to the rule that makes its results, where it is not the rule of its name."""
 
 
 def output(root: P, step: str, name: str, role: str) -> P:

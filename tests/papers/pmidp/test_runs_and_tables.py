@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from result_command import words_of
 
-from calling import succeeded
+from calling import done, job_called
 from leakbound import storage
+from leakbound.cli.step_command import make_result
 from leakbound.cli.steps.job_list import all_steps
-from leakbound.cli.steps.several import make_result
 from leakbound.config.catalogue import Catalogue, FigureConfig
 from leakbound.config.data import DatasetConfig
 from leakbound.config.federated import FederatedConfig, federated_runs
@@ -149,7 +148,7 @@ def place(jobs, dataset, tmp_path_factory) -> Path:
         metadata = {"name": "bars", **{name: json.dumps(value) for name, value in told.items()}}
         storage.write_arrays(Path(jobs.job("prepare", "bars").outputs["out"]), dataset.arrays(), metadata)
         for job in jobs.of("federate"):
-            succeeded(*words_of(job))
+            done(job_called(job))
     return folder
 
 
@@ -178,7 +177,7 @@ def test_a_table_gathers_all_its_runs_and_that_of_composition_knows_the_networks
     found = {}
     for name in ("means", "composition"):
         job = jobs.job("federated", name)
-        succeeded(*words_of(job))
+        done(job_called(job))
         found[name] = storage.read_rows(Path(job.outputs["rows"]))
     rows = found["means"]
     assert rows["run"].nunique() == 4

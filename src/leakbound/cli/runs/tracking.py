@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from leakbound.cli.job_settings import ConfigOption
+from leakbound.cli.step_command import make_result
 from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.steps.several import make_result
 from leakbound.config import reading
 from leakbound.config.messages import printable
 from leakbound.jobs.job import Job

@@ -13,7 +13,7 @@ import typer
 
 from leakbound import storage
 from leakbound.cli import inputs
-from leakbound.cli.job_settings import DefendedSettings, TrainingSettings
+from leakbound.cli.job_settings import SETTINGS, DefendedSettings, TrainingSettings
 from leakbound.cli.steps.train import training_settings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
@@ -151,7 +151,7 @@ def attack(
     from leakbound.attacks.rows import checked
     from leakbound.registry import ATTACKS, load_attribute
 
-    config: Attack = parse(ATTACKS.get(settings.attack), settings.config, "--settings: config")
+    config: Attack = parse(ATTACKS.get(settings.attack), settings.config, f"{SETTINGS}: config")
     device = inputs.device_name(settings.device)
     images = inputs.read_dataset(dataset)
     arguments: dict[str, Any] = {

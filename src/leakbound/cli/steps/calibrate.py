@@ -67,10 +67,6 @@ def calibrate(
     The channel states its capacity under the distribution that it is made from. The capacity under the
     members' own distribution is a statistic of the members. It is only in the provenance, which stays with
     the results.
-
-    Example: leakbound step calibrate --settings '{"shape": "natural", "capacity": 4}' --spectrum
-    natural.safetensors --members members.safetensors --out natural-4.safetensors --provenance
-    natural-4.json
     """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES

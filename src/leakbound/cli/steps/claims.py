@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.job_settings import SETTINGS, JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.messages import parse
 from leakbound.config.settings import Name
@@ -53,7 +53,7 @@ def claims(settings: ClaimsSettings, root: Path, out: Path, scoreboard: Path, co
     read = cache(storage.read_rows)  # a table is shown by several figures
     verdicts_of_figures = []
     for values in settings.figures:
-        figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, "--settings: figures")
+        figure = parse(FigureConfig, {"plot": "none", "caption": "", **values}, f"{SETTINGS}: figures")
         rows = read(rows_file(root, figure))
         verdicts_of_figures.append(evaluate(figure, rows, settings.alpha, partial(numpy_generator, 0)))
     verdicts = pd.concat(verdicts_of_figures, ignore_index=True)

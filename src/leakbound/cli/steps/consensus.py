@@ -30,11 +30,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def consensus(settings: ConsensusSettings, rows: Path) -> None:
-    """Compute one table of private average consensus: simulated averaging, or the levels of observers.
-
-    Example: leakbound step consensus --settings '{"table": "privacy", "seed": 0, "config": {}}' --rows
-    privacy.parquet
-    """
+    """Compute one table of private average consensus: simulated averaging, or the levels of observers."""
     from leakbound.papers.wang2020.simulations import simulation_rows
 
     storage.write_rows(

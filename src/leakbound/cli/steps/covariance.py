@@ -53,10 +53,7 @@ def _work(table: RunTable, dataset: str, records: CovarianceOf) -> Iterable[Work
 
 
 def covariance(settings: CovarianceSettings, dataset: Path, out: Path) -> None:
-    """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records.
-
-    Example: leakbound step covariance --dataset digits.safetensors --out aux.safetensors
-    """
+    """Estimate mean and covariance in float64: of the pool itself, or of the distribution of the aux records."""
     from leakbound.channels.covariance import exact_moments, population_moments
 
     prepared = read_dataset(dataset)

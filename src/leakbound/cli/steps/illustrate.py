@@ -56,11 +56,7 @@ def _work(table: RunTable, name: str, settings: IllustrationConfig) -> Iterable[
 def illustrate(
     settings: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
 ) -> None:
-    """Compute the rows of a figure that needs no training.
-
-    Example: leakbound step illustrate --settings '{"illustration": "weights", "seed": 0, "config": {}}'
-    --out weights.parquet
-    """
+    """Compute the rows of a figure that needs no training."""
     from leakbound.registry import ILLUSTRATIONS
 
     name = settings.illustration

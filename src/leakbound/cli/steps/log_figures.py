@@ -40,11 +40,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
-    """Write all figures, tables and verdicts of a configuration to one MLflow run.
-
-    Example: leakbound step log-figures --settings '{"preset": "quick", "uri":
-    "sqlite:///results/mlflow.db"}' --root results/quick --marker figures.json
-    """
+    """Write all figures, tables and verdicts of a configuration to one MLflow run."""
     from leakbound.datasets.records import withheld
     from leakbound.tracking.run_description import describe_figures
     from leakbound.tracking.sending import log_run

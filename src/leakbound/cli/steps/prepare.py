@@ -77,9 +77,6 @@ def prepare(settings: PrepareSettings, plain: dict[str, Any], out: Path, provena
     secret that is drawn each time and stays with the records. The labels do not influence which other records
     are members. All copies of a record have one response, that of the first. If the file is made again, its
     responses to labels are others, whose nats add up.
-
-    Example: leakbound step prepare --settings '{"dataset": "digits", "seed": 0, "config": {"members":
-    100}}' --out digits.safetensors --provenance digits.json
     """
     from leakbound import datasets
     from leakbound.datasets.originals import describe_originals

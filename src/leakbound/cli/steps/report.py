@@ -13,9 +13,9 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
-from leakbound.cli.job_settings import ConfigOption, plain_settings, register_plugins
+from leakbound.cli.job_settings import ConfigOption, register_plugins
 from leakbound.cli.steps.job_list import job_list
-from leakbound.config.reading import config_of, load
+from leakbound.config.reading import load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step, new_job
 from leakbound.jobs.paths import output
@@ -49,12 +49,9 @@ def page_hash(job: Job, table: RunTable) -> str:
     )
 
 
-def report(
-    settings: Annotated[str, typer.Option(help="Configuration whose run is finished, as JSON.")],
-    out: _PageOption = None,
-) -> None:
+def report(settings: Config, out: Path) -> None:
     """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(config_of(plain_settings(settings), "--settings"), out)
+    write_page(settings, out)
 
 
 def write_page(config: Config, out: Path | None) -> None:

@@ -43,11 +43,7 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
 
 
 def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
-    """Decompose a covariance as far as a shape of noise needs it, once for all capacities.
-
-    Example: leakbound step spectrum --settings '{"shape": "natural", "weights": {"rows": [12, 20],
-    "columns": [8, 24], "weight": 50}}' --moments aux.safetensors --out natural.safetensors
-    """
+    """Decompose a covariance as far as a shape of noise needs it, once for all capacities."""
     from leakbound.channels.shapes import box_weights
     from leakbound.registry import SHAPES
 

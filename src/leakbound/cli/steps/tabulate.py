@@ -59,11 +59,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def tabulate(settings: TabulateSettings, root: Path, out: Path) -> None:
-    """Collect the results of a study's runs in one tidy table.
-
-    Example: leakbound step tabulate --settings '{"study": "capacity", "runs":
-    {"digits/mlp/none/n400-b32": []}}' --root results/quick --out capacity.parquet
-    """
+    """Collect the results of a study's runs in one tidy table."""
     from leakbound.claims.tabulation import tabulate as gather
 
     runs = (_finished(root, slug, attacks) for slug, attacks in settings.runs.items())

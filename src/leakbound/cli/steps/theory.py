@@ -31,11 +31,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def theory(settings: TheorySettings, rows: Path) -> None:
-    """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem.
-
-    Example: leakbound step theory --settings '{"table": "case1", "seed": 0, "config": {"case1": {}}}'
-    --rows case1.parquet
-    """
+    """Compute one table of utility against privacy: a case of Zeng et al. 2022, or the general problem."""
     from leakbound.papers.zeng2022.case_tables import theory_rows
 
     storage.write_rows(rows, theory_rows(settings.table, settings.config, settings.seed))

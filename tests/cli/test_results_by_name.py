@@ -1,6 +1,7 @@
-"""`leakbound step several`: results of one job, which are kept while nothing behind them changes."""
+"""`leakbound step RULE NAME`: results of a configuration, which are kept while nothing behind them changes."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,13 +24,15 @@ def config(tmp_path, monkeypatch) -> dict:
     return reading.quick().model_dump(mode="json")
 
 
-def command(config: dict, *words: str) -> list[str]:
-    return ["step", "several", "--settings", json.dumps(config), "--out", "list.json", *words]
+def command(config: dict, rule: str, *words: str) -> list[str]:
+    """The words of a command that writes a list, with the configuration in a file as a run writes it."""
+    storage.write_text("settings.json", json.dumps(config))
+    return ["step", rule, "--configfile", "settings.json", "--out", "list.json", *words]
 
 
 def made(config: dict, *words: str) -> dict[str, int]:
     """Time of change of each table after the command."""
-    succeeded(*command(config, "--rule", "consensus", *words))
+    succeeded(*command(config, "consensus", *words))
     return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
 
 
@@ -71,14 +74,36 @@ def test_results_of_other_code_are_made_again_and_those_of_the_code_that_the_rul
 
 def test_a_result_that_cannot_be_made_leaves_no_list(config):
     Path("results/quick/tables/consensus/privacy.parquet").mkdir(parents=True)
-    assert "privacy.parquet: is a folder" in refusal(*command(config, "--rule", "consensus"))
+    assert "privacy.parquet: is a folder" in refusal(*command(config, "consensus"))
     assert not Path("list.json").exists()
     assert Path("results/quick/tables/consensus/averaging.parquet").is_file()
 
 
-def test_results_that_the_configuration_has_not_are_refused(config):
-    said = refusal(*command(config, "--rule", "attack", "--of", "digits/mlp/none/n1-b1"))
-    assert "--of 'digits/mlp/none/n1-b1': the configuration has no such results of the rule 'attack'" in said
+def test_a_person_makes_one_result_by_its_name_and_gets_the_bytes_of_the_workflow(config):
+    first = made(config)
+    one, other = map(Path, sorted(first))
+    content = one.read_bytes(), other.read_bytes()
+    one.unlink()
+    other.unlink()
+    shutil.copy(ROOT / "src/leakbound/config/quick.yaml", "mine.yaml")
+    succeeded("step", "consensus", one.stem, "--configfile", "mine.yaml")
+    assert (one.read_bytes(), other.exists()) == (content[0], False)
+    succeeded("step", "consensus", "--configfile", "mine.yaml")
+    assert (one.read_bytes(), other.read_bytes()) == content
+
+
+def test_results_that_the_configuration_has_not_are_refused_with_the_nearest_names(config):
+    said = refusal(*command(config, "train", "digits/mlp/none/n1-b1"))
+    assert "quick has no result 'digits/mlp/none/n1-b1' of the rule train; nearest: digits/mlp/none/n" in said
+    said = refusal(*command(config, "federated"))
+    assert "quick has no results of the rule federated" in said
+
+
+def test_a_damaged_configuration_of_a_run_is_refused(config):
+    words = command(config, "consensus")
+    path = Path("settings.json")
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    assert "settings.json: cannot be read (its SHA-256 is" in refusal(*words)
 
 
 @pytest.mark.parametrize("preset", ["quick", "full_digits", "small"])
@@ -90,4 +115,4 @@ def test_results_of_rules_without_figures_are_listed_without_reading_any(preset,
         listed.update({key: [replace(job, work=tuple) for job in jobs] for key, jobs in listed.items()})
     of = {key: jobs for key, jobs in whole.items() if key[0] in WITHOUT_FIGURES}
     assert {key: jobs for key, jobs in few.items() if key[0] in WITHOUT_FIGURES} == of
-    assert {rule for rule, *_ in of} == {*WITHOUT_FIGURES}
+    assert {"prepare", "covariance", "train", "attack"} <= {rule for rule, *_ in of} <= {*WITHOUT_FIGURES}
