@@ -6,7 +6,7 @@ CONFIG ?= config/config.yaml
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
-  chaos report ui check lock site reference figures sbom release
+  chaos report ui check lock site reference figures sbom release findings
 
 run: .venv/ready
 	@leakbound config --configfile $(CONFIG) > /dev/null  # names the line of what is no YAML, which Snakemake does not
@@ -109,6 +109,11 @@ reference: .venv/ready
 figures: .venv/ready
 	python tools/figures.py
 	python tools/findings.py
+
+# What other libraries do where one would guess otherwise (docs/real_things.md): each in an environment of its own.
+findings:
+	@changed=; for script in findings/*.sh; do echo "$$script"; "./$$script" || changed="$$changed $$script"; done; \
+	  test -z "$$changed" || { echo "no longer as docs/real_things.md says, or not installed:$$changed"; exit 1; }
 
 check: .venv/ready
 	ruff check
