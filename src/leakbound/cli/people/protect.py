@@ -373,7 +373,7 @@ def _assumed(
         yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     else:
         yield (
-            f"the leakage is that of all copies and trainings that {engine.ledger} has counted of these "
+            f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
             "values: add that of copies that were resized, converted or standardized in another way"
         )
     if private.left_out:
