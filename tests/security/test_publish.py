@@ -23,6 +23,9 @@ from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
 from leakbound.accounting.risk import bound_text
 from leakbound.accounting.statement import Statement
+from leakbound.cli.results import summary
+from leakbound.cli.steps.job_list import job_list
+from leakbound.config import reading
 from leakbound.jobs.job import Job
 
 SEED = 7_301_994
@@ -93,6 +96,20 @@ def test_of_a_training_that_keeps_all_lengths_the_weights_of_its_end_are_publish
     covered = {one["item"]: one["covered"] for one in record["released"]}
     assert covered["weights"]
     assert not covered["weights of the best point"]
+
+
+def test_a_training_of_an_earlier_version_is_refused_by_publish_and_by_the_report_with_the_way_on(project):
+    """Its provenance has bounds, and no statement of them."""
+    path = project / f"results/release/runs/{run_of('natural-4')}/provenance.json"
+    record = storage.read_json(path)
+    del record["statement"]
+    storage.write_json(path, record)
+    assert "an earlier version of leakbound wrote its provenance" in refusal(
+        "publish", run_of("natural-4"), "--out", "out"
+    )
+    made = job_list(reading.load(Path("config/config.yaml")))
+    with pytest.raises(ValueError, match=r"train/digits/mlp/natural-4/n5-b16: an earlier version .* train again"):
+        summary(project / "results/release", made)
 
 
 @pytest.mark.parametrize("arm", ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", "channel_dpsgd-1"])

@@ -32,6 +32,7 @@ from leakbound.storage import limits
 from leakbound.storage.provenance import settings_hash, versions
 from leakbound.storage.tables import read_record
 
+_EARLIER = "an earlier version of leakbound wrote its provenance, which states no bound in this one's form; train again"
 _TRAINED = {"train": ("trainings", ""), "references": ("trainings of reference networks", "references/")}
 _README = """\
 # One trained replica
@@ -158,6 +159,8 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
     kind, folder = _TRAINED[job.step]
     run = made.table.runs[job.name]
     if job.step == "train":
+        if "statement" not in record:
+            raise ValueError(f"train/{job.name}: {_EARLIER}")
         uses.runs[job.name] = {"count": len(record["events"]), **record["statement"]}
     if not record["leakage"]:
         uses.unbounded.append(f"{folder}{job.name}")
@@ -355,7 +358,8 @@ def publication(root: Path, made: JobList, slug: str, replica: int) -> dict[str,
     refused = [*_mismatches(record, made.job("train", slug), digest, weights, replica)]
     if not refused:
         noisy = made.table.channel_of(run) is not None
-        refused = refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
+        refused = [] if "statement" in record else [f"provenance: {_EARLIER}"]
+        refused += refusals([ReleasedItem(**item) for item in record["released"]], channel=noisy)
         if record["diverged"][replica]:
             refused.append(f"replica {replica}: it diverged, so its weights are no result")
     if refused:
