@@ -218,10 +218,11 @@ def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     assert done.returncode == 0, done.stderr + done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
     assert (jobs["sizes"], jobs["balance"], jobs["train"], jobs["prepare"]) == ("1",) * 4
-    assert "--prepared blobs=results/added/data/blobs.safetensors" in done.stdout
-    no_step = example.replace("    log:", '    params:\n        code=code("sizes", RUN),\n    log:')
+    assert "leakbound step balance classes --configfile results/added/.configurations/" in done.stdout
+    no_step = example.replace("    log:", '    params:\n        results=results_hash("sizes", RUN),\n    log:')
     (tmp_path / "workflow/rules/sizes.smk").write_text(no_step, encoding="utf-8")
-    assert "there is no step 'sizes'" in plan(CONFIG, "--", targets[0], program=words).stderr
+    refused = plan(CONFIG, "--", targets[0], program=words)
+    assert "added has no job 'blobs/mlp/none/n100-b32' of the rule sizes" in refused.stderr + refused.stdout
 
 
 def test_the_datasets_of_a_section_that_is_added_are_checked(plan):

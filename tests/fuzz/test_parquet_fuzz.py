@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import strategies as st
 
-from calling import assert_refused, files_in, written_to
+from calling import assert_refused, files_in, step_called, written_to
 from fuzz.tally import tried
 from fuzz.values import damaged
 from leakbound.cli.inputs import read_dataset

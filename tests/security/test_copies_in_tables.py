@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from chain import run_jobs, small_study
 
-from calling import called, succeeded
+from calling import called, refused, step_called, succeeded
 from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent

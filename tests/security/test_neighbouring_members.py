@@ -13,6 +13,7 @@ from sklearn.datasets import load_digits
 from torch.func import functional_call, grad, vmap
 
 from asking import training_of
+from calling import done, step_called
 from leakbound import datasets, models
 from leakbound.accounting.dp import record_information
 from leakbound.cli.inputs import read_dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calling import refusal
+from calling import refusal, refused, step_called
 from leakbound.config import reading
 from leakbound.config.messages import ConfigError
 from leakbound.config.whole import TrackingConfig

@@ -135,6 +135,8 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
     """
     pairs, forms = [], []
     for option, path in (("members", files.members), ("others", files.others)):
+        if not path.exists():
+            raise typer.BadParameter(f"--{option} {path}: it is not there{nearest_path(path)}")
         if path.is_dir() or (path.is_file() and not is_array_file(path)):
             with refusing(f"--{option}", DatasetError):
                 held = read_collection(path, labelled=True, **reading)
