@@ -85,7 +85,7 @@ def make_results(
     Raises:
         typer.BadParameter: If the configuration has no results of a name.
     """
-    jobs = _named(config, rule, names)
+    jobs = _jobs_of(config, rule, names)
     record = None if out is None else out.with_name(f".{out.name}.parts")
     keys = _recorded(record)
     codes = code.split(",") if code else map(code_of, jobs)
@@ -103,22 +103,22 @@ def make_results(
         storage.write_json(out, {path: storage.check(path) for path in paths})
 
 
-def _named(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
+def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
     """Return the results of a rule that belong to some names, in the order of the chain for each."""
     made = made_together(job_list(config, figures=rule not in WITHOUT_FIGURES))
     groups = {of: jobs for (other, of), jobs in made.items() if other == rule}
     if not groups:
         raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
     every = {job.name: job for jobs in groups.values() for job in jobs}
-    found = []
+    chosen: list[Job] = []
     for name in names or groups:
         if name not in groups and name not in every:
             near = difflib.get_close_matches(name, [*groups, *every], n=3, cutoff=0)
             raise typer.BadParameter(
                 f"{config.preset} has no result {name!r} of the rule {rule}; nearest: {', '.join(filter(None, near))}"
             )
-        found += groups[name] if name in groups else [every[name]]
-    return found
+        chosen += groups[name] if name in groups else [every[name]]
+    return chosen
 
 
 def _recorded(record: Path | None) -> dict[str, Any]:
