@@ -101,9 +101,10 @@ rule balance:
     output:
         RESULTS / "tables/balance/{table}.parquet",
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("balance", "{table}"),
     shell:
-        "leakbound step balance {wildcards.table} --configfile {CONFIGURATION}"
+        "leakbound step balance {wildcards.table} --configfile {params.settings}"
 """,
         "jobs/paths.py": (
             '        "consensus": {"rows"',
@@ -218,7 +219,7 @@ def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     assert done.returncode == 0, done.stderr + done.stdout
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
     assert (jobs["sizes"], jobs["balance"], jobs["train"], jobs["prepare"]) == ("1",) * 4
-    assert "leakbound step balance classes --configfile results/added/.configurations/" in done.stdout
+    assert "leakbound step balance classes --configfile results/added/.configuration.json" in done.stdout
     no_step = example.replace("    log:", '    params:\n        results=results_hash("sizes", RUN),\n    log:')
     (tmp_path / "workflow/rules/sizes.smk").write_text(no_step, encoding="utf-8")
     refused = plan(CONFIG, "--", targets[0], program=words)

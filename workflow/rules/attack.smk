@@ -28,9 +28,10 @@ rule attack:
         runtime=minutes("train", "attack"),
         gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
     params:
+        settings=str(CONFIGURATION),
         run=lambda w: RUN.format(**w),
         results=results_hash("attack", RUN),
         code=codes("attack", RUN),
     shell:
-        "exec leakbound step attack {params.run} --configfile {CONFIGURATION}"
+        "exec leakbound step attack {params.run} --configfile {params.settings}"
         " --code {params.code} --out {output} > {log} 2>&1"

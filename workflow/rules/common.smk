@@ -4,7 +4,7 @@
 # Rules need
 #
 #   only to read results   the files, from RESULTS and a pattern; no params. docs/contributing.md#the-rules has such a rule
-#   to make results        results=results_hash(rule, pattern), and a command that reads CONFIGURATION
+#   to make results        results=results_hash(rule, pattern), and settings=str(CONFIGURATION), which the command reads
 #   what these read        reads(rule, pattern, step, ...), or files_read(rule, "", step, ...) without wildcards
 
 import difflib
@@ -41,8 +41,9 @@ TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configura
 CONFIG = TABLE.config
 RESULTS = Path(CONFIG.root)
 # All settings of the run in one file, which its commands read. What a result depends on is hashed in params.results.
-SETTINGS = json.dumps(CONFIG.model_dump(mode="json"), indent=1)  # in the order of the configuration: it is that of figures
-CONFIGURATION = RESULTS / ".configurations" / f"{settings_hash(SETTINGS)}.json"
+# The order of figures is that of the configuration.
+SETTINGS = json.dumps(CONFIG.model_dump(mode="json"), indent=1)
+CONFIGURATION = RESULTS / ".configuration.json"  # under one name, as another parameter would make all results again
 # Of a run. Rounds are steps of a training: n0 is the untrained network, e.g. for gradient inversion, and natural-all/n0-b1
 # the untrained networks behind natural noise of all levels, which one job attacks.
 RUN = "{dataset}/{model}/{defense}/n{rounds}-b{batch_size}"

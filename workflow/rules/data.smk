@@ -19,11 +19,12 @@ rule prepare:
         mem_mb=memory("prepare"),
         runtime=minutes("prepare"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("prepare", "{dataset}"),
         # Other original files make the dataset again.
         originals=lambda w: originals(RESULTS_MADE.job("prepare", w.dataset), TABLE),
     shell:
-        "exec leakbound step prepare {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step prepare {wildcards.dataset} --configfile {params.settings} > {log} 2>&1"
 
 
 rule covariance:
@@ -47,9 +48,10 @@ rule covariance:
         runtime=minutes("covariance"),
         gpu=CONFIG.resources.covariance.gpu,
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("covariance", "{dataset}"),
     shell:
-        "exec leakbound step covariance {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step covariance {wildcards.dataset} --configfile {params.settings} > {log} 2>&1"
 
 
 rule spectrum:
@@ -71,9 +73,10 @@ rule spectrum:
         mem_mb=memory("calibrate"),
         runtime=minutes("calibrate"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("spectrum", "{dataset}/{family}"),
     shell:
-        "exec leakbound step spectrum {wildcards.dataset}/{wildcards.family} --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step spectrum {wildcards.dataset}/{wildcards.family} --configfile {params.settings} > {log} 2>&1"
 
 
 rule calibrate:
@@ -97,9 +100,10 @@ rule calibrate:
         mem_mb=memory("calibrate"),
         runtime=minutes("calibrate"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("calibrate", "{dataset}/{channel}"),
     shell:
-        "exec leakbound step calibrate {wildcards.dataset}/{wildcards.channel} --configfile {CONFIGURATION}"
+        "exec leakbound step calibrate {wildcards.dataset}/{wildcards.channel} --configfile {params.settings}"
         " > {log} 2>&1"
 
 
@@ -123,6 +127,7 @@ rule estimator:
         mem_mb=memory("estimator"),
         runtime=minutes("estimator"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("estimator", "{dataset}"),
     shell:
-        "exec leakbound step estimator {wildcards.dataset} --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step estimator {wildcards.dataset} --configfile {params.settings} > {log} 2>&1"

@@ -18,9 +18,10 @@ rule theory:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("theory"),
     shell:
-        "exec leakbound step theory --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step theory --configfile {params.settings} > {log} 2>&1"
 
 
 rule consensus:
@@ -40,9 +41,10 @@ rule consensus:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("consensus"),
     shell:
-        "exec leakbound step consensus --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step consensus --configfile {params.settings} > {log} 2>&1"
 
 
 rule federate:
@@ -64,11 +66,12 @@ rule federate:
         runtime=minutes("train"),
         gpu=CONFIG.resources.train.gpu,
     params:
+        settings=str(CONFIGURATION),
         run=lambda w: FEDERATED_RUN.format(**w),
         results=results_hash("federate", FEDERATED_RUN),
         code=codes("federate", FEDERATED_RUN),
     shell:
-        "exec leakbound step federate {params.run} --configfile {CONFIGURATION} --code {params.code} > {log} 2>&1"
+        "exec leakbound step federate {params.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
 
 
 rule federated:
@@ -91,9 +94,10 @@ rule federated:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("federated"),
     shell:
-        "exec leakbound step federated --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step federated --configfile {params.settings} > {log} 2>&1"
 
 
 rule illustrate:
@@ -116,9 +120,10 @@ rule illustrate:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("illustrate"),
     shell:
-        "exec leakbound step illustrate --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step illustrate --configfile {params.settings} > {log} 2>&1"
 
 
 rule measure:
@@ -141,6 +146,7 @@ rule measure:
         runtime=minutes("efficiency"),
         gpu=CONFIG.resources.efficiency.gpu,
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("measure"),
     shell:
-        "exec leakbound step measure --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step measure --configfile {params.settings} > {log} 2>&1"

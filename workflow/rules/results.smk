@@ -22,9 +22,10 @@ rule tabulate:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("tabulate"),
     shell:
-        "exec leakbound step tabulate --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step tabulate --configfile {params.settings} > {log} 2>&1"
 
 
 rule claims:
@@ -48,9 +49,10 @@ rule claims:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("claims"),
     shell:
-        "exec leakbound step claims --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step claims --configfile {params.settings} > {log} 2>&1"
 
 
 rule figures:
@@ -78,12 +80,13 @@ rule figures:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("figures", "{paper}"),
         captions=lambda w: {
             figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
         },
     shell:
-        "exec leakbound step figures {wildcards.paper} --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step figures {wildcards.paper} --configfile {params.settings} > {log} 2>&1"
 
 
 rule log:
@@ -106,9 +109,10 @@ rule log:
     resources:
         tracking=1,
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("log"),
     shell:
-        "exec leakbound step log --configfile {CONFIGURATION} --out {output} > {log} 2>&1"
+        "exec leakbound step log --configfile {params.settings} --out {output} > {log} 2>&1"
 
 
 rule log_figures:
@@ -129,9 +133,10 @@ rule log_figures:
     resources:
         tracking=1,
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("log_figures"),
     shell:
-        "exec leakbound step log-figures --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step log-figures --configfile {params.settings} > {log} 2>&1"
 
 
 rule report:
@@ -160,8 +165,9 @@ rule report:
         mem_mb=memory("figures"),
         runtime=minutes("figures"),
     params:
+        settings=str(CONFIGURATION),
         results=results_hash("report"),
         # The report is made again if its page changes.
         page=lambda w: page_hash(RESULTS_MADE.job("report", "report"), TABLE),
     shell:
-        "exec leakbound step report --configfile {CONFIGURATION} > {log} 2>&1"
+        "exec leakbound step report --configfile {params.settings} > {log} 2>&1"

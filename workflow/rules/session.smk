@@ -7,7 +7,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from shutil import rmtree
 
 from snakemake.logging import logger
 
@@ -37,8 +36,7 @@ def refuse_read_only_folder():
 
 
 def write_configuration():
-    """Write the configuration in force for the jobs, in place of those of earlier runs."""
-    rmtree(CONFIGURATION.parent, ignore_errors=True)
+    """Write the configuration in force for the jobs, in place of that of an earlier run."""
     write_text(CONFIGURATION, SETTINGS)
 
 

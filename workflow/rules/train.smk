@@ -27,8 +27,9 @@ rule train:
         runtime=minutes("train"),
         gpu=CONFIG.resources.train.gpu,
     params:
+        settings=str(CONFIGURATION),
         run=lambda w: RUN.format(**w),
         results=results_hash("train", RUN),
         code=codes("train", RUN),
     shell:
-        "exec leakbound step train {params.run} --configfile {CONFIGURATION} --code {params.code} > {log} 2>&1"
+        "exec leakbound step train {params.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
