@@ -21,6 +21,8 @@ from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_t
 from leakbound.jobs.paths import OUTPUTS, RULES
 from leakbound.storage.provenance import settings_hash
 
+_OF_A_RUN = ".configuration.json"  # as workflow/rules/common.smk names it
+
 
 def as_command(step: Step) -> Callable[..., None]:
     """Make the command of a rule, which makes results of a configuration by their names.
@@ -55,7 +57,7 @@ def as_command(step: Step) -> Callable[..., None]:
 
 
 def configuration(path: Path) -> Config:
-    """Read a configuration of a person, YAML, or the one in force that a run has written, JSON.
+    """Read a configuration of a person, YAML or JSON, or the one in force that a run has written, with a seal.
 
     Args:
         path: The file.
@@ -64,7 +66,7 @@ def configuration(path: Path) -> Config:
         ConfigError: With every mistake found in it.
         DamagedFileError: If the file of a run does not match its seal.
     """
-    return config_of(storage.read_json(path), str(path)) if path.suffix == ".json" else load(path)
+    return config_of(storage.read_json(path), str(path)) if path.name == _OF_A_RUN else load(path)
 
 
 def make_results(
