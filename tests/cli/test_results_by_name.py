@@ -26,8 +26,8 @@ def config(tmp_path, monkeypatch) -> dict:
 
 def command(config: dict, rule: str, *words: str) -> list[str]:
     """The words of a command that writes a list, with the configuration in a file as a run writes it."""
-    storage.write_text("settings.json", json.dumps(config))
-    return ["step", rule, "--configfile", "settings.json", "--out", "list.json", *words]
+    storage.write_text(".configuration.json", json.dumps(config))
+    return ["step", rule, "--configfile", ".configuration.json", "--out", "list.json", *words]
 
 
 def made(config: dict, *words: str) -> dict[str, int]:
@@ -101,9 +101,9 @@ def test_results_that_the_configuration_has_not_are_refused_with_the_nearest_nam
 
 def test_a_damaged_configuration_of_a_run_is_refused(config):
     words = command(config, "consensus")
-    path = Path("settings.json")
+    path = Path(".configuration.json")
     path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-    assert "settings.json: cannot be read (its SHA-256 is" in refusal(*words)
+    assert ".configuration.json: cannot be read (its SHA-256 is" in refusal(*words)
 
 
 @pytest.mark.parametrize("preset", ["quick", "full_digits", "small"])
