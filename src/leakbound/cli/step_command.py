@@ -14,7 +14,6 @@ import typer
 from leakbound import storage
 from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import ConfigOption, read_settings
-from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import config_of, load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_together
@@ -107,6 +106,8 @@ def make_results(
 
 def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
     """Return the results of a rule that belong to some names, in the order of the chain for each."""
+    from leakbound.cli.steps.job_list import job_list
+
     made = made_together(job_list(config, figures=rule not in WITHOUT_FIGURES))
     groups = {of: jobs for (other, of), jobs in made.items() if other == rule}
     if not groups:
