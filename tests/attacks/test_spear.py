@@ -83,6 +83,15 @@ def test_noise_far_below_the_slopes_leaves_the_records_known_and_noise_above_the
             assert errors(images, found).max() < bound
 
 
+def test_no_set_of_rows_is_solved_where_noise_hides_the_span_of_the_records():
+    network, _, gradients = problem(4)
+    noise = torch.Generator().manual_seed(7)
+    noisy = {name: value + torch.randn(value.shape, generator=noise) for name, value in gradients.items()}
+    generator = np.random.default_rng(0)
+    assert solve_batch(network, "fc1", noisy, 4, generator, 10**8) is None
+    assert generator.random() == np.random.default_rng(0).random()
+
+
 def attacked(dataset, batch_size, **changes):
     config = SpearConfig(batches=3, samples=40_000)
     table, arrays = invert_batches(attack_of(dataset, config, model="mlp_wide", batch_size=batch_size, **changes))

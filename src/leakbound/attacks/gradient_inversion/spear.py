@@ -33,6 +33,7 @@ _PURPOSE = "spear"
 _AT_ONCE = 4096  # sets of rows that are solved together
 _ZERO = 5.0  # standard deviations of the noise below which an entry of Δ may be 0
 _ROUNDING = 1e-7  # standard deviation of the rounding of float32, relative to the largest singular value
+_EDGE = 1.02  # times the largest singular value of noise alone, up to which one may be of noise
 _LOOSE = (
     30.0  # times that the zeros of a direction from a few rows are off, before all of its zeros determine it
 )
@@ -117,7 +118,8 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
     seen = client.released(images, request.noise(_PURPOSE, replica)("noise")).cpu().numpy()
     # Each upload is solved by itself.
     prior = np.broadcast_to(request.dataset.aux.images.mean(axis=0), truth.shape).copy()
-    attack, values = prior.copy(), {metric: np.zeros(count) for metric in ("recovered", "explained")}
+    found, values = seen.copy(), {metric: np.zeros(count) for metric in ("recovered", "explained")}
+    solved = np.zeros(count, bool)
     for batch in range(count):
         gradients = {parameter: gradient[batch] for parameter, gradient in sent.gradients.items()}
         generator = draws(f"rows {batch}")
@@ -129,11 +131,15 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
         errors = metrics.mse(seen[batch], images_seen)
         values["recovered"][batch] = float((errors <= RECOVERED_MSE).mean())
         values["explained"][batch] = solution.explained
-        attack[batch] = _estimated(request, images_seen)
+        found[batch], solved[batch] = images_seen, True
+    # The records are estimated from all images at once, which factors the channel's covariance once.
+    estimates = _estimated(request, np.concatenate([found, seen]).reshape(-1, *truth.shape[2:]))
+    guesses, oracle = estimates.reshape(2, *truth.shape)
+    attack = np.where(solved[:, None, None, None, None], guesses, prior)
     # Errors of single records, in their best order.
     variants = {"attack": attack, "prior": prior}
     if client.channel is not None:
-        variants["oracle"] = np.stack([_estimated(request, images) for images in seen])
+        variants["oracle"] = oracle
     tables = []
     for variant, guesses in variants.items():
         pairs = list(zip(truth, guesses, strict=True))
@@ -197,7 +203,10 @@ def solve_batch(
         samples: Most sets of rows that are solved.
 
     Returns:
-        The solution that explains most of the ReLUs. None if fewer than ``size`` directions were found.
+        The solution that explains most of the ReLUs. None if fewer than ``size`` directions were found, or if the
+        noise hides even the span of the records: the singular vectors of a matrix whose singular values are no
+        larger than those of its noise tell nothing of it (Benaych-Georges and Nadakuditi 2012, "The singular
+        values and vectors of low rank perturbations of large rectangular random matrices").
     """
     layer = _linear(network, name)
     weight, bias = (parameter.detach().double().cpu().numpy() for parameter in (layer.weight, layer.bias))
@@ -208,6 +217,8 @@ def solve_batch(
     outputs, inputs = gradient.shape
     noise = np.linalg.norm(singular[size:]) / np.sqrt(max(1, outputs - size) * max(1, inputs - size))
     noise = max(noise, _ROUNDING * singular[0] / np.sqrt(outputs))
+    if singular[size - 1] <= _EDGE * noise * (np.sqrt(outputs) + np.sqrt(inputs)):
+        return None
     problem = _Factors(factor, weight @ right.T, bias, of_bias, _ZERO * noise)
     # Directions of records are sought until some of them explain the ReLUs.
     best: Batch | None = None
