@@ -159,7 +159,7 @@ def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
     if event.sampling != "poisson":
         raise ValueError(
             f"sampling {event.sampling!r}: Opacus' accountants assume Poisson sampling, and shuffled batches are less "
-            "private than they would say; train with Poisson sampling"
+            f"private than they would say; train with Poisson sampling{_unamplified(event)}"
         )
     if event.noise_multiplier is None:
         raise ValueError(
@@ -168,6 +168,22 @@ def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
     if event.population < 1:
         raise ValueError(f"population = {event.population}: it must be >= 1")
     return event.noise_multiplier, event.sample_rate, event.steps
+
+
+def _unamplified(event: PrivacyEvent) -> str:
+    """Say which bounds hold for batches that are no Poisson samples, or nothing where none does.
+
+    Whoever knows the batches sees, in a step with c of a unit's rows, a sum that they moved by c clipping bounds at
+    most: c²/(2m²) nats. Over a training Σ c² is at most the most used unit's uses times its rows. The batches do not
+    depend on the records, so that whoever does not know them learns no more.
+    """
+    if not event.noise_multiplier:
+        return ""
+    uses = event.uses * event.rows
+    return (
+        f". Without credit for sampling hold {uses / (2.0 * event.noise_multiplier**2):.4g} nats (uses/(2m²)) and "
+        f"ε = poisson_epsilon({event.noise_multiplier:g}, 1.0, {uses}, delta), of a record whose gradient is left out"
+    )
 
 
 def poisson_epsilon(
@@ -235,11 +251,21 @@ def _history_epsilon(
     opacus_accountant = create_accountant(mechanism=accountant)
     opacus_accountant.history = [(*kind, steps) for kind, steps in totals.items()]
     options = {} if orders is None else {"alphas": list(orders)}
-    with warnings.catch_warnings():
+    # prv takes ln(1 − q) of every rate q, and uses none at q = 1.
+    with warnings.catch_warnings(), np.errstate(divide="ignore"):
         # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
-        return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
+        try:
+            # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
+            return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
+        except ValueError as error:
+            if accountant != "prv":
+                raise
+            holds = _history_epsilon(history, delta, "rdp")
+            raise ValueError(
+                f"delta = {delta}: 'prv' cannot compute ε there, its errors of rounding are as large; "
+                f"'rdp' bounds it by {holds:.4g}"
+            ) from error
 
 
 def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, order: float | int) -> float:
