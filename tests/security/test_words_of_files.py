@@ -9,8 +9,8 @@ import pytest
 
 from calling import called
 from leakbound import storage
-from leakbound.config.messages import printable
 from leakbound.datasets.collection import png
+from leakbound.words import printable
 
 RULE = "\x1b]0;owned\x07\x1b[2J\x9b1A"
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})

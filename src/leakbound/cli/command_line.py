@@ -302,7 +302,7 @@ def main(commands: typer.Typer = app) -> None:
         if not _explains_itself(error):
             error.add_note(_DEFECT)
             raise
-        from leakbound.config.messages import printable  # slow import
+        from leakbound.words import printable  # slow import
 
         said = missing(error) if isinstance(error, ModuleNotFoundError) else str(error)
         if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):

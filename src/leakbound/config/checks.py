@@ -17,9 +17,10 @@ from leakbound.config.catalogue import (
 )
 from leakbound.config.data import ANY_SHAPE, ANY_SIDE, IMAGE_SIDE, size_of
 from leakbound.config.defenses import DPSGD, Defense
-from leakbound.config.messages import ConfigError, parse, shown, unknown_name
+from leakbound.config.messages import ConfigError, parse, unknown_name
 from leakbound.config.studies import StudyConfig
 from leakbound.config.whole import SECTIONS, Config
+from leakbound.words import shown
 
 STORES = ("sqlite", "postgresql", "mysql", "mssql", "http", "https")
 """Kinds of tracking stores that MLflow keeps runs in."""

@@ -3,7 +3,6 @@
 import datetime
 import math
 import re
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,8 @@ from pydantic_core import ErrorDetails
 from leakbound import registry
 from leakbound.config.attacks import Attack
 from leakbound.config.defenses import Defense
-from leakbound.config.settings import Settings, without_password
+from leakbound.config.settings import Settings
+from leakbound.words import printable, shown, without_password
 
 try:  # the one in C is ten times as fast, where it is built
     from yaml import CSafeLoader as _SafeLoader
@@ -36,20 +36,6 @@ _LONGEST = 1000  # characters of one mistake
 _LONGEST_KEY = 80
 
 
-class _Repr(reprlib.Repr):
-    """Short texts of values. Passwords are covered before a text is cut, while they can be recognised."""
-
-    def repr_str(self, text: str, level: int) -> str:
-        """Quote a text. A very long one is cut first, with an @ as if an address ended there."""
-        return super().repr_str(without_password(text if len(text) <= 2000 else f"{text[:1000]}@"), level)
-
-
-_REPR = _Repr()
-_REPR.maxlevel = 4
-_REPR.maxstring = _REPR.maxother = 100
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
-
-
 class ConfigError(ValueError):
     """A configuration that cannot be run. The message has one line per mistake."""
 
@@ -63,18 +49,6 @@ class ConfigError(ValueError):
         if len(listed) > MOST_SHOWN:
             lines.append(f"{source}: and {len(listed) - MOST_SHOWN} more mistakes")
         super().__init__("\n".join(lines))
-
-
-def shown(value: Any) -> str:
-    """Write a value as Python does, but a tuple as a list, shortened for a message."""
-    text = _REPR.repr(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
-
-
-def printable(text: str) -> str:
-    """Escape line breaks and other characters that cannot be printed, so that a terminal shows nothing else."""
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return "".join(escaped)
 
 
 def read_yaml(path: Path) -> dict[Any, Any]:

@@ -1,13 +1,12 @@
 """Types that all sections of a configuration share: names, lists, and the strict base class."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
-from urllib.parse import unquote
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
 from leakbound.registry import Registry, absent
+from leakbound.words import without_password
 
 T = TypeVar("T", bound="Settings")
 V = TypeVar("V")
@@ -29,23 +28,6 @@ Line = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1
 """Text without line breaks and other control characters: a path, an address, a column."""
 Target = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=500)]
 """Object from outside the package, ``module:attribute``."""
-
-_BEGIN = r"([a-z][\w+.-]*:/*[^:/?#@\s]*(?::|%3a)|https?:/*(?=[^/?#\s]*@))"
-_LOGIN = re.compile(_BEGIN + r"\S*(?=@)", re.IGNORECASE)
-# After decoding, an @ behind the host belongs to no login.
-_DECODED_LOGIN = re.compile(_BEGIN + r"[^/?#\s]*(?=@)", re.IGNORECASE)
-_SECRET = re.compile(
-    r"((?:pass(?:word|wd|phrase)?|pwd|token|secret|api_?key)\s*=\s*)[^&;\s'\"]+", re.IGNORECASE
-)
-
-
-def without_password(text: str) -> str:
-    """Cover the passwords of all addresses in a text. If one is encoded, the text is decoded."""
-    covered = plain = _SECRET.sub(r"\1***", _LOGIN.sub(r"\1***", text))
-    while (decoded := unquote(plain)) != plain:
-        plain = decoded
-    masked = _SECRET.sub(r"\1***", _DECODED_LOGIN.sub(r"\1***", plain))
-    return covered if masked == plain else masked
 
 
 def _of_no_secret(address: str) -> str:

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 
-from leakbound.config.messages import shown
 from leakbound.datasets.records import DatasetError
 from leakbound.storage import limits
 from leakbound.storage.parquet import opened, shards
+from leakbound.words import shown
 
 TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 """Suffixes of tables as text."""

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leakbound.config.data import ORIGINALS, DatasetConfig
-from leakbound.config.messages import printable
 from leakbound.datasets.pixels import Decoder, decode
 from leakbound.datasets.records import DatasetError, RawDataset, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError, limits
 from leakbound.storage.parquet import opened, shards
+from leakbound.words import printable
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from leakbound.config.data import MOST_COLORS
-from leakbound.config.messages import shown
 from leakbound.registry import DATASETS
+from leakbound.words import shown
 
 if TYPE_CHECKING:
     import pandas as pd

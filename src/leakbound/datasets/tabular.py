@@ -20,7 +20,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from leakbound.config.data import DatasetConfig
-from leakbound.config.messages import shown
 from leakbound.datasets.arrays import Arrays, StoredArrays, holds_pictures, is_array_file, read_arrays
 from leakbound.datasets.conversions import conversion
 from leakbound.datasets.frames import MISSING, TEXTS, Frame, StoredTable, kind_of, read_frame
@@ -29,6 +28,7 @@ from leakbound.datasets.records import DatasetError, RawDataset, Records
 from leakbound.registry import nearest, nearest_path
 from leakbound.storage import TooLargeError
 from leakbound.storage.parquet import holds_shards, opened, shards
+from leakbound.words import shown
 
 DEVIATIONS = 3.0
 """Standard deviations of the attacker's records that become 1. Values beyond them are clipped."""

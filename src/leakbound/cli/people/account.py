@@ -12,10 +12,10 @@ from leakbound.accounting.statement import Statement
 from leakbound.channels.channel import signal_to_noise
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.terminal import text_table
-from leakbound.config.messages import printable
 from leakbound.registry import nearest_path
 from leakbound.storage import seal_of
 from leakbound.storage.tables import read_record
+from leakbound.words import printable
 
 _WORDS = {
     "networks": "networks",

@@ -13,12 +13,12 @@ from leakbound.cli.people import record_options
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.tabulate import MEMBERSHIP, membership_scores
 from leakbound.cli.terminal import text_table
-from leakbound.config.messages import printable
 from leakbound.config.reading import load
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable
 from leakbound.registry import nearest
 from leakbound.storage.tables import SCORES, read_record, read_table
+from leakbound.words import printable
 
 _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
 

@@ -23,11 +23,11 @@ from leakbound.attacks.membership.network_audit import NetworkAudit, audit_netwo
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted, text_table
-from leakbound.config.messages import shown
 from leakbound.datasets.arrays import is_array_file, read_arrays
 from leakbound.datasets.collection import read_collection
 from leakbound.datasets.records import DatasetError
 from leakbound.registry import nearest_path
+from leakbound.words import shown
 
 _LIMITS = ["coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right"]
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more

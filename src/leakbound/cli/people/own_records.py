@@ -24,12 +24,12 @@ from leakbound.channels.shapes import box_weights
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people.record_options import Box, Form, Given
 from leakbound.cli.terminal import counted
-from leakbound.config.messages import shown
 from leakbound.datasets.pixels import PictureForm
 from leakbound.engine.calibrations import Progress, unlike_units
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
 from leakbound.storage.seals import check_new
+from leakbound.words import shown
 
 if TYPE_CHECKING:
     from leakbound.datasets.collection import Collection

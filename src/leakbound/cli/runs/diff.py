@@ -11,8 +11,9 @@ import typer
 
 from leakbound import storage
 from leakbound.cli.terminal import text_table
-from leakbound.config.messages import read_yaml, shown
+from leakbound.config.messages import read_yaml
 from leakbound.registry import nearest_path
+from leakbound.words import shown
 
 if TYPE_CHECKING:
     import pandas as pd

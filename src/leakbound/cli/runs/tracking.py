@@ -12,10 +12,10 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.step_command import make_result
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.config.messages import printable
 from leakbound.jobs.job import Job
 from leakbound.storage import DamagedFileError
 from leakbound.storage.tables import read_record
+from leakbound.words import printable
 
 _SERVER = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -13,8 +13,8 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.runs.diff import flat_settings
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.config.messages import printable, shown
 from leakbound.jobs.job import snakemake_target
+from leakbound.words import printable, shown
 
 
 def verify(
