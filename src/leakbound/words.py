@@ -26,15 +26,18 @@ def without_password(text: str) -> str:
 class _Repr(reprlib.Repr):
     """Short texts of values. Passwords are covered before a text is cut, while they can be recognised."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxstring = self.maxother = 100
+        self.maxlist = self.maxtuple = self.maxdict = 12
+
     def repr_str(self, text: str, level: int) -> str:
         """Quote a text. A very long one is cut first, with an @ as if an address ended there."""
         return super().repr_str(without_password(text if len(text) <= 2000 else f"{text[:1000]}@"), level)
 
 
 _REPR = _Repr()
-_REPR.maxlevel = 4
-_REPR.maxstring = _REPR.maxother = 100
-_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 12
 
 
 def shown(value: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 from calling import called, refusal, succeeded
 from leakbound import storage
 from leakbound.channels.channel import GaussianChannel
-from leakbound.datasets.tabular import DEVIATIONS, load_table
+from leakbound.records.tables import DEVIATIONS, load_table
 
 COLUMNS = ("age", "grams", "rate")
 UNITS = np.array([10.0, 4000.0, 0.01])

@@ -27,7 +27,7 @@ from leakbound.accounting.runs import stated_bounds
 from leakbound.cli import terminal
 from leakbound.cli.inputs import read_channel
 from leakbound.cli.people import calibrate, demo
-from leakbound.datasets.collection import read_collection
+from leakbound.records.collection import read_collection
 
 COUNT = 120
 

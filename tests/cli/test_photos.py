@@ -9,9 +9,9 @@ from PIL import Image
 
 from calling import assert_refused, called, files_in, refusal, succeeded
 from leakbound import ChannelEngine
-from leakbound.datasets.collection import read_collection
-from leakbound.datasets.pixels import PictureForm
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.records.collection import read_collection
+from leakbound.records.pixels import PictureForm
 
 SIDE = 40  # 4,800 values in RGB, whose covariance is never formed
 

@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 from scipy import io as matlab
 
-from leakbound.datasets.arrays import read_arrays
-from leakbound.datasets.collection import read_collection, write_pictures
-from leakbound.datasets.pixels import PictureForm
-from leakbound.datasets.records import DatasetError
-from leakbound.datasets.tabular import is_table, load_table
+from leakbound.records.arrays import read_arrays
+from leakbound.records.collection import read_collection, write_pictures
+from leakbound.records.pixels import PictureForm
+from leakbound.records.records import DatasetError
+from leakbound.records.tables import is_table, load_table
 
 ROWS = 40
 DRAW = np.random.default_rng(0)

@@ -9,10 +9,11 @@ from PIL import Image
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, may_be_published, prepare
-from leakbound.datasets.collection import read_collection
-from leakbound.datasets.images import HubSource, ImageReader, read_file
+from leakbound.datasets.images import HubSource, ImageReader
 from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
+from leakbound.records.collection import read_collection
+from leakbound.records.parquet_images import read_file
 from leakbound.registry import DATASETS
 
 PETS = DatasetConfig(reader="parquet", aux=10)

@@ -5,9 +5,9 @@ import pytest
 
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError
-from leakbound.datasets.collection import Collection
 from leakbound.datasets.images import read_parquet
 from leakbound.datasets.own import write_dataset
+from leakbound.records.collection import Collection
 
 
 @pytest.fixture(autouse=True)

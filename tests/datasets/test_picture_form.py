@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from leakbound.datasets import DatasetError
-from leakbound.datasets.pixels import AS_STORED, PictureForm, decode
+from leakbound.records.pixels import AS_STORED, PictureForm, decode
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **how) -> bytes:

@@ -17,7 +17,8 @@ from leakbound.datasets import DatasetError, ImageDataset, prepare
 from leakbound.datasets.originals import describe_originals
 from leakbound.datasets.own import copy_table
 from leakbound.datasets.splits import draw
-from leakbound.datasets.tabular import DEVIATIONS, is_table, load_table, read_table
+from leakbound.datasets.tabular import read_table
+from leakbound.records.tables import DEVIATIONS, is_table, load_table
 
 ROWS = 200
 SIZES = {"members": 30, "pool": 90, "test": 40, "aux": 60}

@@ -16,7 +16,7 @@ from calling import assert_refused, files_in, step_called, written_to
 from fuzz.tally import tried
 from fuzz.values import damaged
 from leakbound.cli.inputs import read_dataset
-from leakbound.datasets.collection import png
+from leakbound.records.collection import png
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 

@@ -13,7 +13,7 @@ from leakbound.cli.inputs import read_dataset
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.data import DatasetConfig
 from leakbound.config.reading import quick
-from leakbound.datasets.records import DatasetError
+from leakbound.records.records import DatasetError
 
 SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
 NATS = 1.0

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from chain import ROOT, small_study
 
-from leakbound.datasets.collection import Collection, write_pictures
+from leakbound.records.collection import Collection, write_pictures
 
 CONFIG = small_study("notes", "mlp", {"dpsgd": [1.0]}, catalogue="config/figures.yaml")
 CONFIG["datasets"] = {"mine": {"reader": "parquet", "members": 10, "test": 10, "aux": 10}}

@@ -17,10 +17,10 @@ from PIL import Image
 from leakbound import datasets, storage
 from leakbound.cli.people.own_records import read_both
 from leakbound.config.data import DatasetConfig
-from leakbound.datasets.collection import png
-from leakbound.datasets.pixels import decode
-from leakbound.datasets.records import DatasetError
 from leakbound.jobs.unit_costs import read_costs
+from leakbound.records.collection import png
+from leakbound.records.pixels import decode
+from leakbound.records.records import DatasetError
 from leakbound.storage import TooLargeError, limits
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})

@@ -9,7 +9,7 @@ import pytest
 
 from calling import called
 from leakbound import storage
-from leakbound.datasets.collection import png
+from leakbound.records.collection import png
 from leakbound.words import printable
 
 RULE = "\x1b]0;owned\x07\x1b[2J\x9b1A"

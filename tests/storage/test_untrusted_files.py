@@ -127,7 +127,7 @@ def test_types_and_objects_of_a_foreign_table_stay_bytes(tmp_path, evil, extensi
 
 
 def test_picture_that_pillow_would_hand_to_another_program_is_refused(tmp_path, made, monkeypatch):
-    from leakbound.datasets.pixels import decode
+    from leakbound.records.pixels import decode
 
     script = tmp_path / "bin" / "gs"
     script.parent.mkdir()

@@ -3,7 +3,8 @@
 import numpy as np
 
 from leakbound.config.data import DatasetConfig
-from leakbound.datasets.records import DatasetError, RawDataset, Records
+from leakbound.datasets.records import RawDataset
+from leakbound.records.records import DatasetError, Records
 
 
 class DigitsReader:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from leakbound.datasets.arrays import StoredArrays
-from leakbound.datasets.collection import Collection, write_pictures
-from leakbound.datasets.records import DatasetError, first_copies, gather_copies
-from leakbound.datasets.tabular import Table
+from leakbound.datasets.records import gather_copies
+from leakbound.records.arrays import StoredArrays
+from leakbound.records.collection import Collection, write_pictures
+from leakbound.records.records import DatasetError, first_copies
+from leakbound.records.tables import Table
 from leakbound.storage.parquet import shards
 
 _TEST = 0.15

@@ -11,18 +11,9 @@ from jaxtyping import Float, Int
 from leakbound.config.attacks import MOST_REFERENCES
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
-from leakbound.datasets.records import (
-    DatasetError,
-    RawDataset,
-    Records,
-    checked_labels,
-    checked_pixels,
-    first_copies,
-    gather_copies,
-    gather_owners,
-    joined_groups,
-)
+from leakbound.datasets.records import RawDataset, checked_pixels, gather_copies, gather_owners, joined_groups
 from leakbound.randomness.seeding import derive_seed, numpy_generator
+from leakbound.records.records import DatasetError, Records, checked_labels, first_copies
 from leakbound.registry import DATASETS
 from leakbound.storage import arrays_hash, limits
 

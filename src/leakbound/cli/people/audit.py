@@ -143,7 +143,7 @@ def audit(
         raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
     else:
         from leakbound.cli.people.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
-        from leakbound.datasets.pixels import PictureForm
+        from leakbound.records.pixels import PictureForm
 
         bound = stated_bound(epsilon, delta, nats, uses)
         files = NetworkFiles(checkpoint, script, members, others, references, canaries)

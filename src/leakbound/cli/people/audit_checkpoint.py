@@ -23,9 +23,9 @@ from leakbound.attacks.membership.network_audit import NetworkAudit, audit_netwo
 from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
 from leakbound.cli.terminal import counted, text_table
-from leakbound.datasets.arrays import is_array_file, read_arrays
-from leakbound.datasets.collection import read_collection
-from leakbound.datasets.records import DatasetError
+from leakbound.records.arrays import is_array_file, read_arrays
+from leakbound.records.collection import read_collection
+from leakbound.records.records import DatasetError
 from leakbound.registry import nearest_path
 from leakbound.words import shown
 
@@ -88,7 +88,7 @@ def audit_checkpoint(
 ) -> None:
     """Audit a network, write the results, and exit with code 1 if the bound is contradicted.
 
-    Further parameters are those of :func:`leakbound.datasets.collection.read_collection`.
+    Further parameters are those of :func:`leakbound.records.collection.read_collection`.
 
     Raises:
         BadParameter: If a file or the script cannot be used.

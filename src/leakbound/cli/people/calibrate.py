@@ -26,7 +26,7 @@ from leakbound.engine.targets import Target
 from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
+    from leakbound.records.collection import Collection
 
 _SHAPES: tuple[record_options.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
 _COLUMNS = {
@@ -139,7 +139,7 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
     Raises:
         BadParameter: If they are larger than the workflow allows.
     """
-    from leakbound.datasets.tabular import DEVIATIONS
+    from leakbound.records.tables import DEVIATIONS
 
     if (width := collection.values[0].size) > LARGE:
         raise typer.BadParameter(

@@ -239,7 +239,7 @@ def _records_of(
         BadParameter: If the options do not fit the records.
     """
     from leakbound.datasets.own import copy_table, write_dataset
-    from leakbound.datasets.tabular import is_table, load_table
+    from leakbound.records.tables import is_table, load_table
 
     path = record_options.path_of(records)
     folder = home / "records"

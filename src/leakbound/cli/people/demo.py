@@ -123,7 +123,7 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
 
 def _strip(pictures: np.ndarray) -> dict[str, Any]:
     """Encode pictures side by side as PNG in base 64, with the size at which the page shows them."""
-    from leakbound.datasets.collection import WHITE, pixel_levels, png
+    from leakbound.records.collection import WHITE, pixel_levels, png
 
     strip = np.concatenate(list(pixel_levels((pictures + 1) * (WHITE / 2))), axis=2)
     height, width = strip.shape[1:]

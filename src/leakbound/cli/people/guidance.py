@@ -17,7 +17,7 @@ from leakbound.engine.targets import Reconstruction, Target
 from leakbound.registry import SHAPES
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
+    from leakbound.records.collection import Collection
 
 LITTLE = 0.1
 """Share of the variance below which next to nothing is left."""

@@ -24,15 +24,15 @@ from leakbound.channels.shapes import box_weights
 from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people.record_options import Box, Form, Given
 from leakbound.cli.terminal import counted
-from leakbound.datasets.pixels import PictureForm
 from leakbound.engine.calibrations import Progress, unlike_units
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
+from leakbound.records.pixels import PictureForm
 from leakbound.storage.seals import check_new
 from leakbound.words import shown
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
+    from leakbound.records.collection import Collection
 
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
@@ -139,7 +139,7 @@ def read_both(
         form: What pictures are converted to.
         standardize: Whether values are standardized by the public records, or by the user's without public
             ones. None for those of tables.
-        reading: Further parameters of :func:`leakbound.datasets.collection.read_collection`.
+        reading: Further parameters of :func:`leakbound.records.collection.read_collection`.
 
     Raises:
         BadParameter: If the public records are the user's, or have another form or unit.
@@ -195,9 +195,9 @@ def _read(path: Path, form: Form | None, options: dict[str, Any], reading: dict[
         path: File or folder.
         form: What pictures are converted to, for the check of options. None for public records.
         options: Options of tables and arrays.
-        reading: Parameters of :func:`leakbound.datasets.collection.read_collection`.
+        reading: Parameters of :func:`leakbound.records.collection.read_collection`.
     """
-    from leakbound.datasets.collection import read_collection
+    from leakbound.records.collection import read_collection
 
     if len(files := _shards(path)) > 1:
         sys.stderr.write(f"leakbound: {path}: one table in {len(files)} files, all of which are read\n")
@@ -233,7 +233,7 @@ def say_classes(
         labels: Class of each record.
         columns: Values of a table by column.
     """
-    from leakbound.datasets.tabular import remarks
+    from leakbound.records.tables import remarks
 
     numbers = np.bincount(labels, minlength=len(classes))
     counts = [f"{shown(name)} {count}" for name, count in zip(classes, numbers, strict=True)]

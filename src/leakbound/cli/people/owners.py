@@ -18,7 +18,7 @@ from leakbound.channels.shapes import shape_named
 from leakbound.engine.targets import Capacity, Leakage, Reconstruction, Target
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
+    from leakbound.records.collection import Collection
 
 
 def owners_of(private: Collection, owner: str) -> list[str]:

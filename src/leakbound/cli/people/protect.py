@@ -26,9 +26,9 @@ from leakbound.engine.refusals import GuaranteeError
 from leakbound.storage.seals import created
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
     from leakbound.engine.accountant import Account
     from leakbound.engine.engine import ChannelEngine
+    from leakbound.records.collection import Collection
 
 STATEMENT = "protection.json"
 _BATCH = 256
@@ -126,7 +126,7 @@ def protect(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
     from leakbound.cli.people import owners
-    from leakbound.datasets.tabular import is_table
+    from leakbound.records.tables import is_table
 
     if owner is not None and is_table(path):
         exclude = [*(exclude or []), owner]
@@ -187,8 +187,8 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
     """Make the engine for the records, calibrated to the public ones or to themselves."""
     import torch
 
-    from leakbound.datasets.collection import WHITE
     from leakbound.engine.engine import ChannelEngine
+    from leakbound.records.collection import WHITE
 
     source = private if public is None else public
     with counted(f"calibrating {options['shape']} noise", None), refusing(target), own_records.warned():
@@ -210,7 +210,7 @@ def _released(
 
     With owners each record has a copy of its own, which counts for all owners of equal records.
     """
-    from leakbound.datasets.records import first_copies
+    from leakbound.records.records import first_copies
 
     if whose is not None:
         return _noisy(engine, private.values, private.origin, whose), 0
@@ -248,7 +248,7 @@ def _noisy(
 
 def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
     """Write the copies as they are released, and return their form and the share of clipped values."""
-    from leakbound.datasets.collection import WHITE, pixel_levels, write_pictures
+    from leakbound.records.collection import WHITE, pixel_levels, write_pictures
 
     if private.pictures and values == "png":
         clipped: list[int] = []

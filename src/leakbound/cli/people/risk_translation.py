@@ -18,7 +18,7 @@ from leakbound.cli.people import record_options
 from leakbound.cli.terminal import text_table
 
 if TYPE_CHECKING:
-    from leakbound.datasets.collection import Collection
+    from leakbound.records.collection import Collection
 
 _LIMITS = (0.5, 0.1, 0.01)
 _ADVANTAGE = 0.1  # advantage of membership inference that the suggested nats allow

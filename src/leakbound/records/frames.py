@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float, Int
 
-from leakbound.datasets.records import DatasetError
+from leakbound.records.records import DatasetError
 from leakbound.storage import limits
 from leakbound.storage.parquet import opened, shards
 from leakbound.words import shown

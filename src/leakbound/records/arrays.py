@@ -14,9 +14,8 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8
 
-from leakbound.config.data import MOST_COLORS
-from leakbound.datasets.conversions import conversion
-from leakbound.datasets.records import DatasetError
+from leakbound.records.conversions import conversion
+from leakbound.records.records import DatasetError
 from leakbound.storage import TooLargeError, limits
 
 _PAIRS = (
@@ -33,7 +32,7 @@ _PAIRS = (
 """Names of records and labels in one file: ours, Keras', MedMNIST's, scikit-learn's and SVHN's."""
 _IDX = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # third byte of a file to its type
 _IDX_SUFFIXES = ("-ubyte", ".idx", "-ubyte.gz", ".idx.gz")
-_COLORS = (1, MOST_COLORS)
+_COLORS = (1, 3)  # planes of a grey and of a colour picture
 Axes = Literal["", "hw", "chw", "hwc"]
 
 

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 from jaxtyping import Float, Int, Shaped, UInt8
 from PIL import Image
 
-from leakbound.datasets.arrays import Axes, StoredArrays, is_array_file, read_arrays
-from leakbound.datasets.class_folders import ClassFolders
-from leakbound.datasets.conversions import conversion
-from leakbound.datasets.frames import StoredTable
-from leakbound.datasets.images import read_file
-from leakbound.datasets.pixels import AS_STORED, PictureForm
-from leakbound.datasets.records import DatasetError, Records
-from leakbound.datasets.tabular import Encoding, Missing, Table, is_table, load_table
+from leakbound.records.arrays import Axes, StoredArrays, is_array_file, read_arrays
+from leakbound.records.class_folders import ClassFolders
+from leakbound.records.conversions import conversion
+from leakbound.records.frames import StoredTable
+from leakbound.records.parquet_images import read_file
+from leakbound.records.pixels import AS_STORED, PictureForm
+from leakbound.records.records import DatasetError, Records
+from leakbound.records.tables import Encoding, Missing, Table, is_table, load_table
 from leakbound.registry import nearest_path
 from leakbound.storage import limits
 from leakbound.storage.parquet import holds_shards, shards
@@ -135,7 +135,7 @@ def read_collection(
     Args:
         path: Folder of images or of class folders, images in the Hugging Face layout, or a table of numbers with a
             column of labels, as Parquet (one file, shards, or a folder of them), as ``datasets.save_to_disk`` or, for
-            tables, as text, or a file of arrays (:mod:`leakbound.datasets.arrays`).
+            tables, as text, or a file of arrays (:mod:`leakbound.records.arrays`).
         label: Column of the labels, for Parquet and tables.
         image: Column of the images, for Parquet.
         form: Form that pictures are converted to.

@@ -1,0 +1,1 @@
+"""Records as people store them: folders and Parquet files of images, tables, arrays. No settings are needed."""
