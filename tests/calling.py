@@ -16,12 +16,13 @@ from unittest import mock
 
 import typer
 
-from leakbound import registry, storage
+from leakbound import registries, storage
 from leakbound.cli.command_line import main
 from leakbound.cli.step_command import run_step
 from leakbound.jobs.job import Job, Step
+from leakbound.registry import Registry
 
-REGISTRIES = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+REGISTRIES = [one for one in vars(registries).values() if isinstance(one, Registry)]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leakbound.figures import style
-from leakbound.registry import MECHANISMS
+from leakbound.registries import MECHANISMS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ ROWS = {name: (touched, files) for name, touched, files in re.findall(r"^\| (.+?
 ADDITIONS = {
     "a dataset with a reader of its own": {
         "datasets/blobs.py": "def read(name, config): ...\n",
-        "registry.py": ('        "digits": "leakbound', '        "blobs": "leakbound.datasets.blobs:read",\n'),
+        "registries.py": ('        "digits": "leakbound', '        "blobs": "leakbound.datasets.blobs:read",\n'),
         "config/data.py": (
             '    "cifar10": Original(',
             '    "blobs": Original("blobs", colors=1, classes=2, train=1600, test=400, has_test=False),\n',
@@ -49,7 +49,7 @@ ADDITIONS = {
 
 """,
         ),
-        "registry.py": ('        "none": "leakbound', '        "boxes": "leakbound.config.defenses:Boxes",\n'),
+        "registries.py": ('        "none": "leakbound', '        "boxes": "leakbound.config.defenses:Boxes",\n'),
     },
     "an attack": {
         "config/attacks.py": (
@@ -66,7 +66,7 @@ ADDITIONS = {
             "    entropy: EntropyConfig = EntropyConfig()\n",
         ),
         "attacks/membership/entropy.py": "def attack(request): ...\n",
-        "registry.py": (
+        "registries.py": (
             '        "membership": "leakbound',
             '        "entropy": "leakbound.config.attacks:EntropyConfig",\n',
         ),
@@ -156,7 +156,7 @@ figures:
 @pytest.mark.parametrize("name", ADDITIONS)
 def test_an_addition_touches_what_the_page_lists(name):
     touched, files = ROWS[name]
-    places = {place.rstrip("/") for place in re.findall(r"`([a-z_]+/[a-z_./]*|registry\.py)`", touched)}
+    places = {place.rstrip("/") for place in re.findall(r"`([a-z_]+/[a-z_./]*|registries\.py)`", touched)}
     assert len(places) == int(files) == len(ADDITIONS[name])
     assert {next(place for place in places if file.startswith(place)) for file in ADDITIONS[name]} == places
 

@@ -20,8 +20,8 @@ MODULES = {
 }
 TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
-    *("accounting", "attacks.metrics", "claims", "config", "datasets", "figures", "jobs", "records", "registry"),
-    *("storage", "words"),
+    *("accounting", "attacks.metrics", "claims", "config", "datasets", "figures", "jobs", "records", "registries"),
+    *("registry", "storage", "words"),
     *("papers.wang2020", "papers.zeng2022", "papers.pmidp.noise_calibration", "papers.pmidp.run_tables"),
     *(f"papers.tan2024.{name}" for name in ("closed_forms", "covariance_leaks", "needs", "noisy_pictures")),
     *("tracking", "randomness.seeding"),

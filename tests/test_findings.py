@@ -9,7 +9,7 @@ import pytest
 import findings
 from leakbound.config import reading
 from leakbound.figures.plots.drawn_table import booktabs
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 
 ROOT = Path(__file__).parents[1]
 

@@ -20,7 +20,7 @@ from leakbound import storage
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.originals import PART
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 
 _ROWS = 2000  # of a group, as in the originals
 

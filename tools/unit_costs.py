@@ -26,7 +26,8 @@ from leakbound.attacks.membership.attack import View, scores_of
 from leakbound.attacks.membership.signals import read_signals
 from leakbound.attacks.model_inversion.queries import invert
 from leakbound.channels.channel import GaussianChannel
-from leakbound.cli.inputs import check_outputs, device_label, device_name
+from leakbound.cli.inputs import device_label, device_name
+from leakbound.cli.people.files import check_outputs
 from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
 from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
 from leakbound.config.training import TrainingConfig

@@ -20,7 +20,7 @@ from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undef
 from leakbound.datasets import Drawing, ImageDataset, Split
 from leakbound.models.gradients import record_gradients
 from leakbound.models.small import MLP
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 from leakbound.training import UntrainableError, loop, train, upload_scores
 from leakbound.training.request import UploadScoring, initial_network
 

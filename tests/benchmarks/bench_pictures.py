@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from leakbound.figures import style
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 
 GOAL = {"color": style.CONTROL_COLOR, "marker": "|", "markersize": 14, "linestyle": "none", "zorder": 2}
 

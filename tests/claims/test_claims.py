@@ -12,7 +12,7 @@ from leakbound.claims.evaluation import COLUMNS
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.scoreboard import verdict_counts
 from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.registry import CLAIM_TESTS, PLOTS
+from leakbound.registries import CLAIM_TESTS, PLOTS
 from verdicts import entry, evaluate
 
 ALPHA = 0.05

@@ -20,7 +20,7 @@ from scipy import stats
 from leakbound.claims.judging import STRATUM, judge, opposed, promised, sides, verdict
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.statistics import student
-from leakbound.registry import CLAIM_TESTS
+from leakbound.registries import CLAIM_TESTS
 
 ALPHA = 0.05
 ALLOWED = 0.06

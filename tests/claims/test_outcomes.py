@@ -10,7 +10,7 @@ from leakbound.claims.scoreboard import markdown_table
 from leakbound.claims.selection import EmptySelectionError
 from leakbound.claims.statistics import student
 from leakbound.config.catalogue import ClaimConfig
-from leakbound.registry import CLAIM_TESTS
+from leakbound.registries import CLAIM_TESTS
 from verdicts import entry, evaluate
 
 

@@ -8,7 +8,7 @@ from leakbound.claims.fronts import beyond_front
 from leakbound.claims.outcomes import Blocks
 from leakbound.claims.selection import EmptySelectionError
 from leakbound.config.messages import ConfigError
-from leakbound.registry import CLAIM_TESTS
+from leakbound.registries import CLAIM_TESTS
 
 OPTIONS = {
     "arm": {"defense": "natural"},

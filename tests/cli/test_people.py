@@ -25,8 +25,8 @@ from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import identification_information
 from leakbound.accounting.runs import stated_bounds
 from leakbound.cli import terminal
-from leakbound.cli.inputs import read_channel
 from leakbound.cli.people import calibrate, demo
+from leakbound.cli.people.files import read_channel
 from leakbound.records.collection import read_collection
 
 COUNT = 120

@@ -6,7 +6,7 @@ import yaml
 from leakbound.config import reading
 from leakbound.config.attacks import AttackConfig, published_attacks
 from leakbound.config.messages import ConfigError
-from leakbound.registry import ATTACKS
+from leakbound.registries import ATTACKS
 
 PRESETS = published_attacks()
 

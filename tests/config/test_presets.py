@@ -15,7 +15,7 @@ from leakbound.config.defenses import Defense
 from leakbound.config.reading import ConfigError
 from leakbound.config.whole import Config
 from leakbound.randomness.seeding import PrivacyNoise
-from leakbound.registry import ATTACKS, MECHANISMS
+from leakbound.registries import ATTACKS, MECHANISMS
 
 REPOSITORY = Path(__file__).parents[2]
 PLAIN = yaml.safe_load(reading.as_yaml(reading.quick()))

@@ -14,7 +14,7 @@ from leakbound.datasets.pixels import resized
 from leakbound.datasets.splits import draw
 from leakbound.records.collection import read_collection
 from leakbound.records.parquet_images import read_file
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 
 PETS = DatasetConfig(reader="parquet", aux=10)
 PINNED = DatasetConfig(revision="0123456789" * 4)  # of a folder in place of the hub, which has no commits

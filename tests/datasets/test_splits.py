@@ -13,7 +13,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
 from leakbound.datasets.records import gather_copies
 from leakbound.datasets.splits import draw, stratified_order
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 from leakbound.storage import DamagedFileError, read_arrays, write_arrays
 
 SMALL = DatasetConfig(members=40, validation=20, pool=120, test=60, aux=50)

@@ -16,7 +16,7 @@ from leakbound.cli.steps.plot import PlotSettings, write_figure
 from leakbound.config import reading
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job
-from leakbound.registry import ILLUSTRATIONS
+from leakbound.registries import ILLUSTRATIONS
 from verdicts import evaluate
 
 ROOT = Path(__file__).parents[2]

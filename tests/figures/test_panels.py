@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from leakbound.claims.selection import SelectionError
 from leakbound.figures import style
 from leakbound.figures.plots.panels import log
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 
 FOUR = ("svhn", "cifar10", "fashion_mnist", "celeba")
 NATURAL = {"where": {"defense": "natural"}, "series": ["defense", "model"]}

@@ -19,7 +19,7 @@ from leakbound.figures import style
 from leakbound.figures.notes import caption
 from leakbound.figures.plots.series import Middle, center_interval, mark_leaving
 from leakbound.papers.tan2024.noisy_pictures import picture_rows
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 from verdicts import entry
 
 SHOWN = ("none", "natural", "white")

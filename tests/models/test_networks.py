@@ -9,7 +9,7 @@ from leakbound import models
 from leakbound.models.classifier import ImageShapeError
 from leakbound.models.small import LeNet, SigmoidLeNet, _by_pixel
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 
 
 @pytest.mark.parametrize(

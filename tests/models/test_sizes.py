@@ -13,7 +13,7 @@ from leakbound.config.reading import config_of
 from leakbound.datasets import prepare
 from leakbound.models import ImageShapeError, memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 
 SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
 

@@ -21,7 +21,7 @@ from leakbound.config.data import DatasetConfig
 from leakbound.config.defenses import DPSGD
 from leakbound.config.training import TrainingConfig
 from leakbound.datasets import ImageDataset, RawDataset, Records
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 from leakbound.training.trainers import train
 
 SEED = 14  # with it the first record is a member, and the two labels below give members of whom half are others

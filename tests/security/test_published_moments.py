@@ -16,7 +16,8 @@ from formulas import distances
 from leakbound import datasets, storage
 from leakbound.channels import Moments, estimate_moments, population_moments
 from leakbound.claims.evaluation import COLUMNS
-from leakbound.cli.inputs import read_moments, read_spectrum
+from leakbound.cli.inputs import read_moments
+from leakbound.cli.people.files import read_spectrum
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.config.data import DatasetConfig

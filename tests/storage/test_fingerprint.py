@@ -161,7 +161,7 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
         ("config/whole.py", set()),
         ("storage/files.py", set(STEPS)),
         ("tracking/run_records.py", {"log"}),
-        ("registry.py", set()),
+        ("registries.py", set()),
     ],
 )
 def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reached):

@@ -15,7 +15,7 @@ from leakbound.attacks.attack_request import AttackRequest, in_full_precision
 from leakbound.attacks.gradient_inversion.closed_form import descend
 from leakbound.config.defenses import DPSGD
 from leakbound.models.gradients import record_gradients
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 from leakbound.training import UntrainableError, train
 from leakbound.training.batches import ShuffledBatches
 from leakbound.training.client_steps import client_step

@@ -7,7 +7,8 @@ from torch import nn
 
 from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, Defense, LargeBatch
 from leakbound.models import Classifier
-from leakbound.registry import MODELS, UnknownNameError
+from leakbound.registries import MODELS
+from leakbound.registry import UnknownNameError
 from leakbound.training import UntrainableError, train
 from leakbound.training.sgd import train_sgd
 

@@ -11,7 +11,7 @@ from leakbound import models
 from leakbound.models import memory
 from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 from leakbound.training import sgd, stack
 from operations import Operations
 

@@ -16,7 +16,7 @@ import torch
 import yaml
 from project_copy import ROOT, environment
 
-from leakbound import load_run, registry, storage
+from leakbound import load_run, registries, storage
 from leakbound.attacks.attack_request import Networks
 from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound.cli.results import read_usage
@@ -303,8 +303,8 @@ def test_a_finished_run_comes_back_to_python_as_the_networks_of_its_curves(small
 def test_a_finished_run_builds_networks_of_tables_and_networks_from_outside(
     tmp_path, monkeypatch, model, shape, plugins
 ):
-    monkeypatch.setattr(registry.MODELS, "_entries", dict(registry.MODELS._entries))
-    constructor = registry.MODELS.get(model, plugins)
+    monkeypatch.setattr(registries.MODELS, "_entries", dict(registries.MODELS._entries))
+    constructor = registries.MODELS.get(model, plugins)
     trained = constructor(1, 2) if plugins else constructor(1, 2, size=shape[1:])
     storage.write_arrays(
         tmp_path / "prepared.safetensors", {"test_images": np.zeros((4, *shape), np.float32)}, {"classes": '["a", "b"]'}

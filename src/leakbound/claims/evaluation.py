@@ -25,7 +25,7 @@ from leakbound.claims.outcomes import Blocks, Exact
 from leakbound.claims.selection import EmptySelectionError, rows_of, select, split
 from leakbound.claims.statistics import holm
 from leakbound.config.catalogue import NETWORKS, ClaimConfig, FigureConfig
-from leakbound.registry import CLAIM_TESTS
+from leakbound.registries import CLAIM_TESTS
 
 _NUMBERS = ("effect", "low", "high", "low_90", "high_90", "p_value", "p_adjusted")
 _STATED = ("paper", "figure", "claim", "text", "dataset", "model", "test", "unit", "delta")

@@ -1,21 +1,19 @@
-"""Options and files that several commands share: settings, images, channels, tables."""
+"""Files that several steps share: images, moments, estimates; provenance and devices."""
 
 from __future__ import annotations
 
 import json
 import platform
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from leakbound import storage
+from leakbound.cli.people.files import expected
 from leakbound.jobs.coordination import take_gpu
-from leakbound.storage.tables import other_file
 
 if TYPE_CHECKING:
     from leakbound.attacks.learned_estimate.estimator import Estimator
@@ -25,60 +23,6 @@ if TYPE_CHECKING:
 
 BARE = "bare"
 """Fingerprint of the code of a command that was called without one."""
-
-
-@contextmanager
-def refusing(what: object, kind: type[Exception] = ValueError) -> Iterator[None]:
-    """Turn an error into a refusal of the option or file that it is about.
-
-    Args:
-        what: Option or file, for the message.
-        kind: Errors that are turned.
-
-    Raises:
-        typer.BadParameter: Instead of such an error.
-    """
-    try:
-        yield
-    except kind as error:
-        raise typer.BadParameter(f"{what}: {error}") from error
-
-
-def check_pairs(**files: Path | None) -> None:
-    """Refuse a file that is given without its partner.
-
-    Args:
-        files: Files that belong together, by their options. None for those that are not given.
-
-    Raises:
-        typer.BadParameter: If only some are given.
-    """
-    if len({path is None for path in files.values()}) > 1:
-        raise typer.BadParameter(f"give both {' and '.join(f'--{name}' for name in files)}, or neither")
-
-
-def check_outputs(*paths: Path) -> None:
-    """Check that all outputs can be written, before anything is computed.
-
-    Args:
-        paths: Files that a command will write.
-
-    Raises:
-        typer.BadParameter: If a path is a folder, lies where nothing can be written, or is given twice.
-    """
-    for path in paths:
-        if path.is_dir():
-            raise typer.BadParameter(f"{path}: is a folder; give a file")
-        home = next(folder for folder in path.absolute().parents if folder.exists())
-        if not home.is_dir():
-            raise typer.BadParameter(f"{path}: {home} is not a folder, so nothing can be written there")
-        try:
-            tempfile.TemporaryFile(dir=home).close()
-        except OSError as error:
-            reason = f"nothing can be written to {home} ({error.strerror})"
-            raise typer.BadParameter(f"{path}: {reason}") from error
-    if len({path.absolute() for path in paths}) < len(paths):
-        raise typer.BadParameter(f"{', '.join(map(str, paths))}: each output needs its own path")
 
 
 def read_dataset(path: Path) -> ImageDataset:
@@ -93,7 +37,7 @@ def read_dataset(path: Path) -> ImageDataset:
     """
     from leakbound.datasets import Drawing, ImageDataset
 
-    with _expected(path, "prepare"):
+    with expected(path, "prepare"):
         arrays, metadata = storage.read_arrays_and_metadata(path)
         return ImageDataset.from_arrays(
             metadata["name"],
@@ -104,22 +48,6 @@ def read_dataset(path: Path) -> ImageDataset:
             label_nats=json.loads(metadata.get("label_nats", "null")),
             scale=json.loads(metadata.get("scale", "{}")),
         )
-
-
-def read_spectrum(path: Path) -> Spectrum:
-    """Read a spectrum that `step spectrum` wrote.
-
-    Args:
-        path: File of a spectrum.
-
-    Raises:
-        DamagedFileError: If the file does not match its seal.
-        ValueError: If it is another kind of file.
-    """
-    from leakbound.channels.channel import Spectrum
-
-    with _expected(path, "spectrum"):
-        return Spectrum.from_arrays(*storage.read_arrays_and_metadata(path))
 
 
 def read_moments(path: Path) -> Moments:
@@ -134,7 +62,7 @@ def read_moments(path: Path) -> Moments:
     """
     from leakbound.channels.covariance import Moments
 
-    with _expected(path, "covariance"):
+    with expected(path, "covariance"):
         return Moments.from_arrays(storage.read_arrays(path))
 
 
@@ -147,29 +75,6 @@ def covariance_of(path: Path) -> str:
         path: File of moments, spectrum or channel.
     """
     return storage.read_metadata(path).get("covariance_of", "members")
-
-
-def read_channel(
-    channel: Path | None, spectrum: Path | None
-) -> tuple[GaussianChannel | None, Spectrum | None]:
-    """Read a channel that `step calibrate` wrote, with its spectrum, which has the axes of its noise.
-
-    Args:
-        channel: File of the channel, None for a defense without one.
-        spectrum: File of its spectrum, likewise.
-
-    Raises:
-        typer.BadParameter: If only one of the two files is given.
-    """
-    from leakbound.channels.channel import GaussianChannel
-
-    check_pairs(channel=channel, spectrum=spectrum)
-    if channel is None or spectrum is None:
-        return None, None
-    source = read_spectrum(spectrum)
-    with _expected(channel, "calibrate"):
-        noise = GaussianChannel.from_arrays(*storage.read_arrays_and_metadata(channel), source.basis)
-    return noise, source
 
 
 def refuse_excess(exceeds: bool, where: Path, accepted: float) -> None:
@@ -244,26 +149,13 @@ def read_estimator(path: Path, images: ImageDataset) -> Estimator:
     """
     from leakbound.attacks.learned_estimate.estimator import Estimator
 
-    with _expected(path, "estimator"):
+    with expected(path, "estimator"):
         estimator = Estimator.from_arrays(*storage.read_arrays_and_metadata(path))
     if estimator.image_shape != (shape := images.aux.images.shape[1:]):
         raise typer.BadParameter(
             f"{path}: was trained on images of shape {estimator.image_shape}, these have {shape}"
         )
     return estimator
-
-
-@contextmanager
-def _expected(path: Path, command: str) -> Iterator[None]:
-    """Turn a missing or wrong entry of a readable file into an error that names the file and the command."""
-    try:
-        yield
-    except storage.DamagedFileError:
-        raise
-    except KeyError as error:
-        raise other_file(path, f"it lacks {error}", command) from error
-    except (TypeError, ValueError) as error:
-        raise other_file(path, str(error), command) from error
 
 
 def write_provenance(

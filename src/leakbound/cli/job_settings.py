@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from pydantic import ConfigDict, Field
 
-from leakbound import registry
+from leakbound import registries
 from leakbound.config.attacks import ReferenceRecords
 from leakbound.config.defenses import Defense
 from leakbound.config.messages import ConfigError, parse, unknown_name
@@ -104,7 +104,7 @@ def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
         ConfigError: If there is no such kind.
     """
     for kind, entries in plugins.items():
-        if wrong := unknown_name("plugins", kind, "kind", sorted(registry.KINDS)):
+        if wrong := unknown_name("plugins", kind, "kind", sorted(registries.KINDS)):
             raise ConfigError(SETTINGS, wrong)
         for name, target in entries.items():
-            registry.KINDS[kind].add(name, target)
+            registries.KINDS[kind].add(name, target)

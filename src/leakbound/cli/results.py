@@ -23,7 +23,8 @@ from leakbound.accounting.statement import Statement, Unit, state
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
-from leakbound.cli.inputs import read_dataset, read_spectrum
+from leakbound.cli.inputs import read_dataset
+from leakbound.cli.people.files import read_spectrum
 from leakbound.config.defenses import Defense
 from leakbound.jobs.job import Job, JobList, made_together
 from leakbound.jobs.paths import output

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import ConfigOption, read_settings
+from leakbound.cli.people.files import check_outputs
 from leakbound.config.reading import config_of, load
 from leakbound.config.whole import Config
 from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_together

@@ -24,7 +24,8 @@ from leakbound.config.settings import (
     Weights,
     class_of,
 )
-from leakbound.registry import ATTACKS, nearest
+from leakbound.registries import ATTACKS
+from leakbound.registry import nearest
 
 MOST_REFERENCES = 256
 """Most reference networks that a network is compared with."""
@@ -102,7 +103,7 @@ def _with_preset(schema: dict[str, Any]) -> None:
 class Attack(Settings):
     """Settings of any attack, with the facts about it that the rest of the package needs.
 
-    An attack is a subclass, found by its name in ``registry.ATTACKS`` or in ``plugins.attacks``.
+    An attack is a subclass, found by its name in ``registries.ATTACKS`` or in ``plugins.attacks``.
 
     Attributes:
         function: Function that attacks a run, ``module:attribute``. It takes a

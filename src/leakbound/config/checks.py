@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from leakbound import registry
+from leakbound import registries, registry
 from leakbound.config.catalogue import (
     EFFICIENCY,
     SCOREBOARD,
@@ -35,7 +35,7 @@ def mistakes_of(config: Config) -> Iterator[str]:
         for name, target in targets.items():
             if problem := registry.absent(target):
                 yield f"plugins.{kind}.{name} = {target!r}: {problem}"
-    readers = registry.DATASETS.names(config.plugins.datasets)
+    readers = registries.DATASETS.names(config.plugins.datasets)
     for name, dataset in config.datasets.items():
         key = f"datasets.{name}" if dataset.reader is None else f"datasets.{name}.reader"
         yield from unknown_name(key, dataset.reader or name, "dataset", readers)
@@ -73,7 +73,7 @@ def _unknown(config: Config, kind: str, names: Mapping[str, str]) -> Iterator[st
     """
     kinds = f"{kind.replace(' ', '_')}s"
     plugins = getattr(config.plugins, kinds)
-    registered = sorted(config.datasets) if kind == "dataset" else registry.KINDS[kinds].names(plugins)
+    registered = sorted(config.datasets) if kind == "dataset" else registries.KINDS[kinds].names(plugins)
     for key, name in names.items():
         yield from unknown_name(key, name, kind, registered)
 
@@ -184,7 +184,7 @@ def _efficiency_mistakes(config: Config) -> Iterator[str]:
     yield from _sweep_mistakes("efficiency", efficiency.defenses, [efficiency.dataset], config)
     defenses = config.known_defenses()
     for name in efficiency.defenses:
-        if name in defenses and defenses[name].mechanism not in registry.MECHANISMS.builtin:
+        if name in defenses and defenses[name].mechanism not in registries.MECHANISMS.builtin:
             yield f"efficiency.defenses.{name}: a trainer from outside cannot be timed step by step; leave it out"
     if "none" not in efficiency.defenses:
         yield "efficiency.defenses: lacks none, which all times are compared with; add none: []"
@@ -218,7 +218,7 @@ def _network_mistakes(
     key: str, models: Iterable[str], datasets: Iterable[str], config: Config
 ) -> Iterator[str]:
     """Yield built-in networks that cannot take the images of a dataset. Others raise when they are made."""
-    builtin = [name for name in models if name in registry.MODELS.builtin]
+    builtin = [name for name in models if name in registries.MODELS.builtin]
     fixed = [name for name in builtin if name not in ANY_SIDE]
     for dataset in datasets:
         if dataset in config.tables:
@@ -289,11 +289,13 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     """Yield mistakes of a figure: unknown names and options, and runs that it would mix up."""
     key = f"figures.{figure.paper}/{figure.id}"
     yield from _unknown(config, "plot", {f"{key}.plot": figure.plot})
-    yield from _option_mistakes(f"{key}.options", registry.PLOTS, figure.plot, figure.options)
+    yield from _option_mistakes(f"{key}.options", registries.PLOTS, figure.plot, figure.options)
     for claim in figure.claims:
         where = f"{key}.claims.{claim.id}"
         yield from _unknown(config, "claim test", {f"{where}.test": claim.test})
-        mistakes = list(_option_mistakes(f"{where}.options", registry.CLAIM_TESTS, claim.test, claim.options))
+        mistakes = list(
+            _option_mistakes(f"{where}.options", registries.CLAIM_TESTS, claim.test, claim.options)
+        )
         yield from mistakes or claim_mistakes(where, claim, figure, config)
     if figure.table is not None:
         section, _, table = figure.table.partition("/")
@@ -308,7 +310,7 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
     if study is not None:
         for column in figure.select:
             yield from unknown_name(f"{key}.select", column, "column", list(STUDY_COLUMNS))
-        sources = [*SOURCES, *registry.ATTACKS.names(config.plugins.attacks)]
+        sources = [*SOURCES, *registries.ATTACKS.names(config.plugins.attacks)]
         for source in plain_values(figure.select.get("source", {})):
             yield from unknown_name(f"{key}.select.source", str(source), "source", sources)
     for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
@@ -322,7 +324,7 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
 
 def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:
     """Yield mistakes of a claim whose options its test knows."""
-    tests = registry.CLAIM_TESTS
+    tests = registries.CLAIM_TESTS
     check = getattr(tests.get(claim.test), "check", None) if claim.test in tests.names() else None
     if check is None:  # a test from outside raises when it runs
         return

@@ -12,7 +12,8 @@ from pydantic_core import PydanticKnownError
 from leakbound.config.data import IMAGE_SIDE, MOST_COLORS, BoxWeights
 from leakbound.config.series_style import SeriesStyle, Styles
 from leakbound.config.settings import Name, Rates, Settings, Target, class_of
-from leakbound.registry import MECHANISMS, SHAPES
+from leakbound.registries import MECHANISMS
+from leakbound.registry import SHAPES
 
 NOISE_BATCHES = 8
 """Batches whose noise along principal directions is drawn at once. One matrix product for all is twice as
@@ -29,7 +30,7 @@ def level_text(level: float) -> str:
 class Defense(Settings):
     """Settings of any defense, with the facts about it that the rest of the package needs, by default plain SGD's.
 
-    A mechanism is a subclass, found by its name in ``registry.MECHANISMS`` or in ``plugins.mechanisms``.
+    A mechanism is a subclass, found by its name in ``registries.MECHANISMS`` or in ``plugins.mechanisms``.
     Where settings are declared as ``Defense``, values become the class of their ``mechanism``.
 
     Attributes:

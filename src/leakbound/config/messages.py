@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from leakbound import registry
+from leakbound import registries, registry
 from leakbound.config.attacks import Attack
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Settings
@@ -257,9 +257,9 @@ def _keys_at(model: type[BaseModel], values: Any, location: tuple[int | str, ...
         sections = [inner for field in fields for inner in _models_in(field.annotation)] or sections
         values = values[step]
         if Defense in sections and isinstance(name := values.get("mechanism"), str):
-            sections = [registry.MECHANISMS.get(name, plugins.get("mechanisms", {}))]
+            sections = [registries.MECHANISMS.get(name, plugins.get("mechanisms", {}))]
         if Attack in sections and step != "custom":
-            sections = [registry.ATTACKS.get(str(step), plugins.get("attacks", {}))]
+            sections = [registries.ATTACKS.get(str(step), plugins.get("attacks", {}))]
     return sorted({name for section in sections for name in section.model_fields})
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leakbound.config.data import DatasetConfig
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 from leakbound.storage import DamagedFileError, file_hash, read_json
 
 PART = b"leakbound.part"

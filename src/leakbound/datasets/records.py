@@ -14,7 +14,7 @@ from jaxtyping import Int, Shaped
 
 from leakbound.config.data import MOST_COLORS
 from leakbound.records.records import DatasetError, Records
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from leakbound.datasets.canaries import Canaries, canary_problem, wrong_labels
 from leakbound.datasets.records import RawDataset, checked_pixels, gather_copies, gather_owners, joined_groups
 from leakbound.randomness.seeding import derive_seed, numpy_generator
 from leakbound.records.records import DatasetError, Records, checked_labels, first_copies
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 from leakbound.storage import arrays_hash, limits
 
 _SPLITS = ("pool", "test", "aux")

@@ -11,7 +11,7 @@ from typing import Any
 from leakbound.config.data import ORIGINALS
 from leakbound.config.defenses import default_defenses, level_text
 from leakbound.config.series_style import SeriesStyle
-from leakbound.registry import MECHANISMS
+from leakbound.registries import MECHANISMS
 
 ONE_COLUMN = 5.0
 """Width in inches of a figure that fits next to another one on a screen, and on a telephone."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from leakbound import registry
+from leakbound import registries
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.paths import OUTPUTS, RULES
@@ -109,7 +109,7 @@ def new_job(
         declared = config.plugins.model_dump()
         from_outside: dict[str, dict[str, str]] = {}
         for kind, names in uses.items():
-            targets = {used: declared[kind].get(used) or registry.KINDS[kind].path(used) for used in names}
+            targets = {used: declared[kind].get(used) or registries.KINDS[kind].path(used) for used in names}
             behind += [target.partition(":")[0] for target in targets.values()]
             from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
         settings = {**settings, "plugins": {kind: paths for kind, paths in from_outside.items() if paths}}

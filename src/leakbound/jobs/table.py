@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from leakbound import registry
+from leakbound import registries
 from leakbound.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
 from leakbound.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound.config.defenses import ChannelDefense, Defense, level_text
@@ -121,7 +121,7 @@ class RunTable:
             "model": study.models,
             "defense": set(study.defenses) - {"none"} or {"none"},
         }
-        attacks = registry.ATTACKS.names(self.config.plugins.attacks)
+        attacks = registries.ATTACKS.names(self.config.plugins.attacks)
         wanted = figure.admitted("source", attacks) if "source" in figure.select else ()
         return set(wanted) <= set(study.attacks) and all(
             figure.admitted(column, names) for column, names in needed.items()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 
 _SIDE = 32  # of images, where nothing else is said
 Side = int | tuple[int, int]

@@ -25,7 +25,10 @@ _COMMAND_LINE = f"{_PACKAGE}.cli."
 # module, which is hashed itself.
 _NEVER_COUNT = (
     *(f"{_PACKAGE}.config.{name}." for name in ("whole", "reading", "messages", "checks", "catalogue")),
-    *(f"{_PACKAGE}.{name}." for name in ("tracking.sending", "tracking.store", "jobs", "registry", "words")),
+    *(
+        f"{_PACKAGE}.{name}."
+        for name in ("tracking.sending", "tracking.store", "jobs", "registry", "registries", "words")
+    ),
     f"{_PACKAGE}.storage.fingerprint.",
 )
 _WRITTEN = {"show_empty": True} if sys.version_info >= (3, 13) else {}  # as earlier versions of Python do

@@ -19,7 +19,8 @@ from leakbound import models
 from leakbound.models.classifier import frozen_hash
 from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import PrivacyNoise
-from leakbound.registry import MODELS, UnknownNameError, load_attribute
+from leakbound.registries import MODELS
+from leakbound.registry import UnknownNameError, load_attribute
 from leakbound.training import stack
 from leakbound.training.request import TrainingRequest, TrainingResult, initial_network
 from leakbound.training.stack import full_precision

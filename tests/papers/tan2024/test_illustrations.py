@@ -16,7 +16,8 @@ from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import Split
 from leakbound.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
 from leakbound.papers.tan2024.covariance_leaks import gaussian_auc
-from leakbound.registry import ILLUSTRATIONS, SHAPES
+from leakbound.registries import ILLUSTRATIONS
+from leakbound.registry import SHAPES
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")

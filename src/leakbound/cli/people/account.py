@@ -10,7 +10,7 @@ import typer
 from leakbound.accounting.runs import replay
 from leakbound.accounting.statement import Statement
 from leakbound.channels.channel import signal_to_noise
-from leakbound.cli.inputs import read_channel
+from leakbound.cli.people.files import read_channel
 from leakbound.cli.terminal import text_table
 from leakbound.registry import nearest_path
 from leakbound.storage import seal_of

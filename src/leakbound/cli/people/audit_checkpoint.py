@@ -20,8 +20,8 @@ from leakbound import storage
 from leakbound.accounting.coin_limits import DELTA, StatedBound
 from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
-from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records
+from leakbound.cli.people.files import refusing
 from leakbound.cli.terminal import counted, text_table
 from leakbound.records.arrays import is_array_file, read_arrays
 from leakbound.records.collection import read_collection

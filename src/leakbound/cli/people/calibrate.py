@@ -16,8 +16,8 @@ import typer
 from leakbound import storage
 from leakbound.accounting.risk import naming_bound
 from leakbound.channels.covariance import LARGE
-from leakbound.cli.inputs import refusing
 from leakbound.cli.people import own_records, record_options
+from leakbound.cli.people.files import refusing
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted, text_table
 from leakbound.engine.calibrations import Calibration, OwnMoments, warn_of_records

@@ -25,8 +25,9 @@ from leakbound.channels.calibration import water_filling
 from leakbound.channels.covariance import population_moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
-from leakbound.cli.inputs import read_dataset, refusing
+from leakbound.cli.inputs import read_dataset
 from leakbound.cli.people import own_records, record_options
+from leakbound.cli.people.files import refusing
 from leakbound.cli.results import read_usage
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import comparing

@@ -15,7 +15,7 @@ from leakbound import datasets, storage
 from leakbound.cli.people import own_records, record_options
 from leakbound.cli.terminal import counted
 from leakbound.config.data import ORIGINALS, DatasetConfig
-from leakbound.registry import DATASETS
+from leakbound.registries import DATASETS
 
 if TYPE_CHECKING:
     from leakbound.attacks.gradient_inversion.demonstration import Shown

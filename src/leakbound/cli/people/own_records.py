@@ -21,7 +21,7 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.directions import blocks
 from leakbound.channels.shapes import box_weights
-from leakbound.cli.inputs import check_outputs, refusing
+from leakbound.cli.people.files import check_outputs, refusing
 from leakbound.cli.people.record_options import Box, Form, Given
 from leakbound.cli.terminal import counted
 from leakbound.engine.calibrations import Progress, unlike_units

@@ -18,8 +18,8 @@ from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
 from leakbound.accounting.statement import Statement, state
 from leakbound.channels.observed import rounded_up
-from leakbound.cli.inputs import check_outputs, refusing
 from leakbound.cli.people import own_records, record_options
+from leakbound.cli.people.files import check_outputs, refusing
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted
 from leakbound.engine.refusals import GuaranteeError

@@ -121,8 +121,8 @@ def _check(counts: Sequence[int], probabilities: Sequence[float]) -> None:
 
 def _reconstruction(private: "Collection", nats: float) -> dict[str, Any]:
     """Compute the error of the best linear estimate of records behind natural noise of so many nats."""
-    from leakbound.cli.inputs import refusing  # slow imports
     from leakbound.cli.people import own_records
+    from leakbound.cli.people.files import refusing  # slow imports
     from leakbound.engine.targets import Leakage
     from leakbound.registry import SHAPES
 

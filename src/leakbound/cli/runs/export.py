@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import ConfigOption, register_plugins
+from leakbound.cli.people.files import check_outputs
 from leakbound.cli.steps.job_list import job_list
 from leakbound.cli.steps.plot import picture_of
 from leakbound.config import reading
 from leakbound.config.messages import unknown_name
 from leakbound.jobs.paths import output
 from leakbound.jobs.table import RunTable, rows_file
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 from leakbound.storage.provenance import settings_hash, versions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from leakbound import models, registry, storage
+from leakbound import models, registries, storage
 from leakbound.attacks.attack_request import Networks, load_weights
 from leakbound.jobs.paths import output
 
@@ -60,7 +60,7 @@ class FinishedRun:
         _, colors, height, width = arrays["test_images"].shape
         side = height if height == width else (height, width)
         for name, target in self.provenance["settings"]["plugins"].get("models", {}).items():
-            registry.MODELS.add(name, target)
+            registries.MODELS.add(name, target)
         classes = len(json.loads(metadata["classes"]))
         network = models.build(self.model, colors, classes, torch.Generator(), side)
         load_weights(network, weights)

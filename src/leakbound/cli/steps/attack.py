@@ -14,6 +14,7 @@ import typer
 from leakbound import storage
 from leakbound.cli import inputs
 from leakbound.cli.job_settings import SETTINGS, DefendedSettings, TrainingSettings
+from leakbound.cli.people.files import check_pairs, read_channel
 from leakbound.cli.steps.train import training_settings
 from leakbound.config.attacked_runs import AttackedRun
 from leakbound.config.attacks import Attack
@@ -149,7 +150,8 @@ def attack(
     from leakbound.accounting.releases import attack_releases
     from leakbound.attacks.attack_request import Attacked, AttackRequest, attack_networks
     from leakbound.attacks.rows import checked
-    from leakbound.registry import ATTACKS, load_attribute
+    from leakbound.registries import ATTACKS
+    from leakbound.registry import load_attribute
 
     config: Attack = parse(ATTACKS.get(settings.attack), settings.config, f"{SETTINGS}: config")
     device = inputs.device_name(settings.device)
@@ -170,8 +172,8 @@ def attack(
         return checked(compute(request), settings.attack, request.replicas if plugin else ())
 
     # What is attacked: uploads of untrained networks, or trained networks with all that the attack needs.
-    inputs.check_pairs(weights=weights, rates=rates)
-    inputs.check_pairs(references=references, trained=trained)
+    check_pairs(weights=weights, rates=rates)
+    check_pairs(references=references, trained=trained)
     if weights is None or rates is None:
         arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
         if estimator is not None:
@@ -182,7 +184,7 @@ def attack(
         needs = config.needs(settings.defense)
         arguments["batch_size"] = Run.from_slug(settings.slug).batch_size
         if "channel" in needs:
-            arguments["channel"] = inputs.read_channel(channel, spectrum)[0]
+            arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
             arguments["references"] = _references(references, trained, settings, config, images)
         networks, _ = _networks(weights, rates, settings, config, images)
@@ -285,7 +287,7 @@ def _gradient_inputs(
         raise typer.BadParameter(
             f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
         )
-    noise, _ = inputs.read_channel(channel, spectrum)
+    noise, _ = read_channel(channel, spectrum)
     estimated = inputs.read_moments(moments)
     values = math.prod(images.aux.images.shape[1:])
     for path, described in ((moments, estimated), (channel, noise)):

@@ -12,8 +12,9 @@ import typer
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, read_moments, read_spectrum, refuse_excess, write_provenance
+from leakbound.cli.inputs import covariance_of, read_moments, refuse_excess, write_provenance
 from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.people.files import read_spectrum
 from leakbound.config.settings import Level, Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 

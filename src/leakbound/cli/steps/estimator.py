@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, read_dataset, read_moments, read_spectrum, write_provenance
+from leakbound.cli.inputs import covariance_of, read_dataset, read_moments, write_provenance
 from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.people.files import read_spectrum
 from leakbound.config.attacks import EstimatorConfig
 from leakbound.config.settings import Seed
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job

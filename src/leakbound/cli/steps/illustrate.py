@@ -57,7 +57,7 @@ def illustrate(
     settings: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
 ) -> None:
     """Compute the rows of a figure that needs no training."""
-    from leakbound.registry import ILLUSTRATIONS
+    from leakbound.registries import ILLUSTRATIONS
 
     name = settings.illustration
     if None in (dataset, moments) and name in ILLUSTRATIONS.builtin and name not in _WITHOUT_DATA:

@@ -14,7 +14,7 @@ from leakbound.config.reading import load_catalogue
 from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList, RunTable, Step
 from leakbound.jobs.paths import OUTPUTS
-from leakbound.registry import MODELS
+from leakbound.registries import MODELS
 
 
 def all_steps() -> list[Step]:

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from leakbound import storage
-from leakbound.cli.inputs import device_name, read_channel, read_dataset, write_provenance
+from leakbound.cli.inputs import device_name, read_dataset, write_provenance
 from leakbound.cli.job_settings import Device, SeededSettings
+from leakbound.cli.people.files import read_channel
 from leakbound.config.catalogue import EFFICIENCY
 from leakbound.config.defenses import Defense
 from leakbound.config.settings import Name

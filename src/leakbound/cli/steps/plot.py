@@ -14,7 +14,7 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.config.catalogue import FigureConfig
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
-from leakbound.registry import PLOTS
+from leakbound.registries import PLOTS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leakbound import registry, storage
+from leakbound import registries, storage
 from leakbound.cli.inputs import write_provenance
 from leakbound.cli.job_settings import SeededSettings
 from leakbound.config.data import DatasetConfig
@@ -63,7 +63,7 @@ def originals(job: Job, table: RunTable) -> str:
     config = table.config
     settings = config.datasets[job.name]
     reader = settings.reader or job.name
-    if not (config.plugins.datasets.get(reader) or registry.DATASETS.path(reader)).startswith("leakbound."):
+    if not (config.plugins.datasets.get(reader) or registries.DATASETS.path(reader)).startswith("leakbound."):
         return "{}"
     from leakbound.datasets.originals import original_hashes
 

@@ -9,6 +9,7 @@ from typing import Any
 from leakbound import storage
 from leakbound.cli import inputs
 from leakbound.cli.job_settings import TrainingSettings
+from leakbound.cli.people.files import read_channel
 from leakbound.cli.steps.train import looked_up, training_request, training_settings
 from leakbound.config.attacks import MOST_REFERENCES
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
@@ -74,7 +75,7 @@ def references(
     from leakbound.training.request import Slot, reference_request
 
     began = time.time()
-    noise, source = inputs.read_channel(channel, spectrum)
+    noise, source = read_channel(channel, spectrum)
     kept = read_table(rates, RATES, "train").query("kept")
     targets = map(Slot, kept["replica"].tolist(), kept["learning_rate"].tolist())
     request = training_request(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leakbound import storage
-from leakbound.cli.inputs import check_outputs
 from leakbound.cli.job_settings import ConfigOption, register_plugins
+from leakbound.cli.people.files import check_outputs
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config.reading import load
 from leakbound.config.whole import Config

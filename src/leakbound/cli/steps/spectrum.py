@@ -5,8 +5,9 @@ from functools import partial
 from pathlib import Path
 
 from leakbound import storage
-from leakbound.cli.inputs import covariance_of, read_moments, refusing
+from leakbound.cli.inputs import covariance_of, read_moments
 from leakbound.cli.job_settings import JobSettings
+from leakbound.cli.people.files import refusing
 from leakbound.config.data import BoxWeights, image_shape
 from leakbound.config.settings import Name
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job

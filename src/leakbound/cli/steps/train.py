@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leakbound import storage
 from leakbound.cli import inputs
 from leakbound.cli.job_settings import TrainingSettings
+from leakbound.cli.people.files import read_channel
 from leakbound.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound.jobs.runs import Run
 
@@ -72,7 +73,7 @@ def train(
     from leakbound.cli.earlier import Earlier, train_missing
     from leakbound.training.leakage_statement import leakage_so_far, statement
 
-    noise, source = inputs.read_channel(channel, spectrum)
+    noise, source = read_channel(channel, spectrum)
     began = time.time()
     request = training_request(
         settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
