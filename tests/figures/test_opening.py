@@ -4,6 +4,7 @@ import math
 
 import pandas as pd
 
+from leakbound.config import reading
 from leakbound.figures.report.overview import attacked_runs, opening_picture, outcome_lines, sentences
 
 COMMON = {"dataset": "digits", "model": "lenet", "rounds": 20, "batch_size": 32}
@@ -72,7 +73,8 @@ def test_strongest_attack_stands_where_it_was_made_and_those_on_uploads_in_a_col
     uploads = rows("auc", "likelihood", {("none", math.nan): [1.0]})
     assert outcome_lines({"x": weak})[1][2:] == ["0.6"]
     head, line = outcome_lines({"x": pd.concat([weak, strong, uploads])})
-    assert dict(zip(head[2:], line[2:], strict=True)) == {"AUC, last weights": "0.75", "AUC, uploads": "1"}
+    assert dict(zip(head[2:], line[2:], strict=True)) == {"AUC, uploads": "1", "AUC, last weights": "0.75"}
+    assert head[2] == "AUC, uploads"  # the server sees most, and stands first
 
 
 def test_least_membership_is_told_beside_what_is_undefended():
@@ -84,6 +86,34 @@ def test_least_membership_is_told_beside_what_is_undefended():
         "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
         "accuracy of 0.7; least under natural, 9 nats: 0.55 at a test accuracy of 0.25."
     )
+
+
+def test_each_observer_has_a_sentence_of_its_own_with_the_defense_that_hides_most_from_it():
+    last = rows("auc", "strongest", {("none", math.nan): [0.75], ("natural", 9.0): [0.5], ("dpsgd", 1.0): [0.625]})
+    seen = rows("auc", "likelihood", {("none", math.nan): [1.0], ("natural", 9.0): [0.9], ("dpsgd", 1.0): [0.6]})
+    said = sentences({"x": pd.concat([rows("test_accuracy", "", ACCURACY), last, seen])}, {})
+    assert said == [
+        "Membership inference by a server that sees every upload (digits, LeNet), AUC (chance is .5): undefended: 1 at a "
+        "test accuracy of 0.7; least under DP-SGD, noise 1: 0.6 at a test accuracy of 0.125.",
+        "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
+        "accuracy of 0.7; least under natural, 9 nats: 0.5 at a test accuracy of 0.25.",
+    ]
+
+
+def test_quick_shows_the_server_behind_every_defense_and_level_of_its_first_table():
+    studies = reading.quick().studies
+    longest = max(studies["comparison"].rounds)
+    arms = {
+        (defense, level)
+        for study in studies.values()
+        if study.rounds and max(study.rounds) == longest and study.datasets == studies["comparison"].datasets
+        for defense, levels in study.defenses.items()
+        for level in levels or [None]
+    }
+    seen = studies["uploads"]
+    assert seen.rounds == (longest,)
+    assert {"membership", "membership_uploads"} <= set(seen.attacks)
+    assert {(defense, level) for defense, levels in seen.defenses.items() for level in levels or [None]} == arms
 
 
 def test_curves_are_of_the_run_of_each_defense_where_the_attack_sees_least():
@@ -117,5 +147,6 @@ def test_verdicts_are_counted_and_nothing_is_told_of_nothing():
 
 def test_picture_is_a_well_known_one_or_else_the_first():
     assert opening_picture(["a/1", "tan2024/fig05", "a/2", "beyond/recipes", "a/3"]) == "beyond/recipes"
+    assert opening_picture(["a/1", "beyond/recipes", "beyond/uploads_front"]) == "beyond/uploads_front"
     assert opening_picture(["a/1", "a/2"]) == "a/1"
     assert opening_picture([]) is None

@@ -305,7 +305,7 @@ def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_o
 
 
 def test_uploads_are_made_again_by_the_settings_of_the_training_and_the_training_is_the_same():
-    jobs, slug = job_list(), "digits/mlp/dpsgd-0.5/n200-b32"
+    jobs, slug = job_list(), "digits/mlp/dpsgd-0.5/n400-b32"
     train, made = jobs.job("train", slug), jobs.job("attack", f"{slug}/membership_uploads")
     asked = {name: value for name, value in train.settings.items() if name not in ("rates", "plugins")}
     assert made.settings["training"] == asked

@@ -131,6 +131,7 @@ def studies(config: Config) -> list[list[str]]:
 
 
 _PICTURES = (
+    "beyond/uploads_front",
     "beyond/recipes",
     "beyond/sandwich",
     "beyond/limit",
@@ -143,16 +144,19 @@ ATTACKERS = ("strongest", "white_box")
 """Membership attacks on the last weights, in the order of preference."""
 _NETWORK = ["dataset", "model"]
 _ACCURACY = "test accuracy"
+_UPLOADS = "AUC, uploads"
 _MEMBERSHIP = "AUC, last weights"
 _NATS = "nats, whole training"
 _OUTCOMES = {
     _ACCURACY: ("test_accuracy", ("",)),
+    _UPLOADS: ("auc", ("likelihood",)),
     _MEMBERSHIP: ("auc", ATTACKERS),
-    "AUC, uploads": ("auc", ("likelihood",)),
     "error from a gradient": ("relative_mse", ("attack",)),
     _NATS: ("leakage", ("",)),
 }
 """Columns of the table that opens a report: their metric, and its variants by preference."""
+_OBSERVERS = {_UPLOADS: "by a server that sees every upload", _MEMBERSHIP: "from the last weights"}
+"""Columns of membership inference, and who makes it."""
 
 
 def opening_picture(figures: Collection[str]) -> str | None:
@@ -235,22 +239,22 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int]) -> 
 
 
 def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield a sentence on the defense under which the last weights show least of membership, and its accuracy."""
+    """Yield for each observer a sentence on the defense behind which it sees least of membership, and its accuracy."""
     table = outcomes(tables)
-    if not {_ACCURACY, _MEMBERSHIP} <= set(table.columns):
-        return
-    both = table.dropna(subset=[_ACCURACY, _MEMBERSHIP])
-    least = both[_MEMBERSHIP].idxmin()
-    written = [
-        f"{', '.join(filter(None, _arm(arm)))}: {_number(row[_MEMBERSHIP])} at a test accuracy of "
-        f"{_number(row[_ACCURACY])}"
-        for arm, row in both.iterrows()
-        if arm[0] == "none" or arm == least
-    ]
-    yield (
-        f"Membership inference from the last weights ({_written(table)}), AUC (chance is .5): "
-        f"{'; least under '.join(written)}."
-    )
+    for column, observer in _OBSERVERS.items():
+        if not {_ACCURACY, column} <= set(table.columns):
+            continue
+        both = table.dropna(subset=[_ACCURACY, column])
+        least = both[column].idxmin()
+        written = [
+            f"{', '.join(filter(None, _arm(arm)))}: {_number(row[column])} at a test accuracy of "
+            f"{_number(row[_ACCURACY])}"
+            for arm, row in both.iterrows()
+            if arm[0] == "none" or arm == least
+        ]
+        yield (
+            f"Membership inference {observer} ({_written(table)}), AUC (chance is .5): {'; least under '.join(written)}."
+        )
 
 
 def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
