@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from leakbound.config import reading
-from leakbound.figures.report.overview import attacked_runs, opening_picture, outcome_lines, sentences
+from leakbound.figures.report.overview import attacked_runs, meanings, opening_picture, outcome_lines, sentences
 
 COMMON = {"dataset": "digits", "model": "lenet", "rounds": 20, "batch_size": 32}
 COMMON |= {"chosen": True, "status": "", "unit": -1}
@@ -88,13 +88,21 @@ def test_least_membership_is_told_beside_what_is_undefended():
     )
 
 
+def test_columns_are_explained_that_the_table_has_and_no_others():
+    lines = outcome_lines({"x": rows("auc", "likelihood", {("none", math.nan): [1.0]})})
+    (meaning,) = meanings(lines)
+    assert "every upload" in meaning
+    assert meanings(outcome_lines({"x": rows("test_accuracy", "", ACCURACY)})) == []
+    assert meanings([]) == []
+
+
 def test_each_observer_has_a_sentence_of_its_own_with_the_defense_that_hides_most_from_it():
     last = rows("auc", "strongest", {("none", math.nan): [0.75], ("natural", 9.0): [0.5], ("dpsgd", 1.0): [0.625]})
     seen = rows("auc", "likelihood", {("none", math.nan): [1.0], ("natural", 9.0): [0.9], ("dpsgd", 1.0): [0.6]})
     said = sentences({"x": pd.concat([rows("test_accuracy", "", ACCURACY), last, seen])}, {})
     assert said == [
-        "Membership inference by a server that sees every upload (digits, LeNet), AUC (chance is .5): undefended: 1 at a "
-        "test accuracy of 0.7; least under DP-SGD, noise 1: 0.6 at a test accuracy of 0.125.",
+        "Membership inference by a server that sees every upload (digits, LeNet), AUC (chance is .5): undefended: 1 at "
+        "a test accuracy of 0.7; least under DP-SGD, noise 1: 0.6 at a test accuracy of 0.125.",
         "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
         "accuracy of 0.7; least under natural, 9 nats: 0.5 at a test accuracy of 0.25.",
     ]

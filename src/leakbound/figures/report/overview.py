@@ -144,6 +144,7 @@ ATTACKERS = ("strongest", "white_box")
 """Membership attacks on the last weights, in the order of preference."""
 _NETWORK = ["dataset", "model"]
 _ACCURACY = "test accuracy"
+_ERROR = "error from a gradient"
 _UPLOADS = "AUC, uploads"
 _MEMBERSHIP = "AUC, last weights"
 _NATS = "nats, whole training"
@@ -151,10 +152,17 @@ _OUTCOMES = {
     _ACCURACY: ("test_accuracy", ("",)),
     _UPLOADS: ("auc", ("likelihood",)),
     _MEMBERSHIP: ("auc", ATTACKERS),
-    "error from a gradient": ("relative_mse", ("attack",)),
+    _ERROR: ("relative_mse", ("attack",)),
     _NATS: ("leakage", ("",)),
 }
 """Columns of the table that opens a report: their metric, and its variants by preference."""
+_MEANINGS = {
+    _UPLOADS: "AUC, uploads: membership inference by the server, which sees every upload; .5 is chance.",
+    _MEMBERSHIP: "AUC, last weights: the strongest membership inference by whoever gets the network; .5 is chance.",
+    _ERROR: "Error: of the record that an attacker recovers from one gradient, over that of the mean record.",
+    _NATS: "Nats: the most about one record, without its label; behind a channel on average over records.",
+}
+"""What the columns of that table say that do not say it themselves."""
 _OBSERVERS = {_UPLOADS: "by a server that sees every upload", _MEMBERSHIP: "from the last weights"}
 """Columns of membership inference, and who makes it."""
 
@@ -214,6 +222,11 @@ def outcome_lines(tables: Mapping[str, pd.DataFrame]) -> list[list[str]]:
     return [[_written(table), "level", *table.columns], *lines] if lines else []
 
 
+def meanings(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Explain the columns that the lines of :func:`outcome_lines` have, and no others."""
+    return [text for column, text in _MEANINGS.items() if lines and column in lines[0]]
+
+
 def _written(table: pd.DataFrame) -> str:
     """Write dataset and network of outcomes."""
     return ", ".join(map(style.written, table.attrs["network"]))
@@ -252,9 +265,8 @@ def _membership(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             for arm, row in both.iterrows()
             if arm[0] == "none" or arm == least
         ]
-        yield (
-            f"Membership inference {observer} ({_written(table)}), AUC (chance is .5): {'; least under '.join(written)}."
-        )
+        network, least_last = _written(table), "; least under ".join(written)
+        yield f"Membership inference {observer} ({network}), AUC (chance is .5): {least_last}."
 
 
 def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:

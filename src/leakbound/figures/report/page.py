@@ -144,7 +144,8 @@ def page(report: Report) -> str:
         report=report,
         sentences=report.sentences,
         picture=by_key.get(overview.opening_picture(by_key) or ""),
-        outcomes=overview.outcome_lines(report.tables),
+        outcomes=(lines := overview.outcome_lines(report.tables)),
+        meanings=overview.meanings(lines),
         roc=_roc(report.curves),
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
