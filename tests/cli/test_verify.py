@@ -24,7 +24,7 @@ def results(tmp_path, monkeypatch) -> Path:
     config = {"preset": "shown", "catalogue": str(FIGURES), "datasets": {"digits": {}}, "studies": {"capacity": study}}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
     root = Path("results/shown")
-    storage.write_json(root / "data/digits.json", {"content": "a"})  # without settings, as before they were recorded
+    storage.write_json(root / "data/photos.json", {"content": "a"})  # without settings, as before they were recorded
     storage.write_rows(root / "tables/capacity.parquet", pd.DataFrame({"value": range(100)}))
     storage.write_json(root / "tracking/run.json", {"status": "stored"})
     for name in ("logs/train.log", "benchmarks/train.tsv", "runs/a/checkpoint-0123.pt", "tracking/.lock"):
@@ -64,8 +64,10 @@ def test_damaged_files_are_named_and_deleted_with_their_seals_on_demand_only(res
 
 
 def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(results):
-    run = "runs/digits/lenet/none/n20-b64/training.parquet"
-    damaged = [results / name for name in (run, run.replace("n20", "n40"), "tables/capacity.parquet")]
+    job = job_list(reading.load(Path("shown.yaml"))).of("train")[0]
+    recorded(job)
+    run = job.outputs["rows"]
+    damaged = [Path(run), Path(run.replace("/n20", "/n40")), results / "tables/capacity.parquet"]
     for path in damaged:
         storage.write_rows(path, pd.DataFrame({"value": range(100)}))
         path.write_bytes(b"PAR1")
@@ -75,7 +77,9 @@ def test_damaged_file_of_an_earlier_configuration_is_not_asked_of_snakemake(resu
 
 
 def recorded(job: Job) -> Path:
-    """The provenance of a job that has been done with the settings of the configuration in force."""
+    """The provenance of a result that was made with the settings of the configuration in force."""
+    for path in job.outputs.values():
+        storage.write_rows(Path(path), pd.DataFrame({"value": range(3)}))
     path = Path(job.outputs["provenance"])
     storage.write_json(path, {"settings": json.loads(job.settings_text())})
     return path
@@ -94,16 +98,16 @@ def test_results_of_other_settings_are_named_with_what_differs_and_can_be_made_a
     assert code == 1
     assert line.startswith(f"{path}: outdated: other settings made it: training.learning_rates was [0.0")
     assert line.endswith(", is [0.25]")
-    assert whole == "results/shown: 3 of 4 files are as they were written"
+    assert whole == "results/shown: 8 of 9 files are as they were written"
     assert str(path) in verify("--remove")[1][-1].split(" -- ")[1]
     assert (path.exists(), images.exists()) == (False, True)
 
 
 def test_damaged_seal_counts_as_damage(results):
-    storage.seal_of(results / "data/digits.json").write_bytes(b"\xff\x00")
+    storage.seal_of(results / "data/photos.json").write_bytes(b"\xff\x00")
     code, lines = verify("--remove")
     assert (code, "and removed" in lines[0]) == (1, True)
-    assert not (results / "data/digits.json").exists()
+    assert not (results / "data/photos.json").exists()
 
 
 def test_file_without_a_seal_is_named_and_left_to_the_user(results):
@@ -113,6 +117,26 @@ def test_file_without_a_seal_is_named_and_left_to_the_user(results):
         assert code == 1
         assert lines[0].startswith("results/shown/tables/mine.csv: unsealed: ")
         assert (results / "tables/mine.csv").exists()
+
+
+def test_weights_that_are_gone_are_named_and_made_again(results):
+    job = job_list(reading.load(Path("shown.yaml"))).of("train")[0]
+    recorded(job)
+    weights = Path(job.outputs["weights"])
+    assert verify()[0] == 0
+    weights.unlink()  # with its seal, or without
+    for _ in range(2):
+        code, (line, whole) = verify()
+        assert code == 1
+        assert line == f"{weights}: missing: it was written together with rates.parquet, which is there"
+        assert whole == "results/shown: 6 of 7 files are as they were written"
+        storage.seal_of(weights).unlink(missing_ok=True)
+    command = verify("--remove")[1][-1]
+    assert command == f"make them again: snakemake -j 2 --configfile shown.yaml -- all {weights}"
+    for path in set(job.outputs.values()) - {str(weights)}:  # a run that is gone as a whole has not been made
+        Path(path).unlink()
+        storage.seal_of(Path(path)).unlink()
+    assert verify()[0] == 0
 
 
 def test_seal_without_a_file_is_no_damage_and_can_be_removed(results):

@@ -151,3 +151,28 @@ def test_several_protected_loaders_are_protected_and_a_clean_one_among_them_is_n
         assert engine.protects(both)
     for mixed in ({"a": first, "b": clean}, [], clean, engine_of().protect(clean)):
         assert not engine.protects(mixed)
+
+
+WHOLE = torch.from_numpy(np.random.default_rng(5).integers(0, 16, (60, 4)))
+TENSORS = {
+    "uint16": (torch.int64, lambda rows: rows.to(torch.uint16)),
+    "uint32": (torch.int64, lambda rows: rows.to(torch.uint32)),
+    "uint64": (torch.int64, lambda rows: rows.to(torch.uint64)),
+    "int8": (torch.int64, lambda rows: rows.to(torch.int8)),
+    "float8": (torch.float32, lambda rows: rows.to(torch.float8_e4m3fn)),
+    "bfloat16": (torch.float32, lambda rows: rows.to(torch.bfloat16)),
+    "float64": (torch.float32, lambda rows: rows.double()),
+    "columns first": (torch.float32, lambda rows: rows.float().T.contiguous().T),
+    "parameters": (torch.float32, lambda rows: torch.nn.Parameter(rows.float())),
+    "conjugate": (torch.float32, lambda rows: torch.complex(rows.float(), -rows.float()).conj().imag),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_a_record_is_the_same_in_whatever_kind_of_tensor_it_lies(name):
+    kind, form = TENSORS[name]
+    released = []
+    for rows in (WHOLE.to(kind), form(WHOLE)):
+        data = engine_of(rows[20:]).protect(TensorDataset(rows[:20], torch.arange(20)))
+        released.append(next(iter(DataLoader(data, batch_size=20)))[0])
+    assert torch.equal(*released)

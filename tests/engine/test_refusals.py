@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from gaussians import batches, by_record, gaussian, private
+from scipy.sparse import csr_array
+from torch.masked import masked_tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from leakbound import Channel, ChannelEngine, GuaranteeError, Leakage, LeakageAccountant, Reconstruction
@@ -60,6 +62,18 @@ def whole():
     return TensorDataset(private().tensors[0].long(), torch.arange(20))
 
 
+def of_form(form):
+    return engine_of().protect([(form(row), 0) for row in private().tensors[0]])
+
+
+def ragged(row):
+    return torch.nested.nested_tensor([row, row[:2]], layout=torch.jagged)
+
+
+def tokens(places, most=30_000, kind=np.int64):
+    return np.random.default_rng(0).integers(0, most, (200, places)).astype(kind)
+
+
 MOMENTS = population_moments(PUBLIC)
 Named = namedtuple("Named", ["pixels", "label"])
 MAPPINGS = [{"pixels": row, "label": 0} for row in PUBLIC[:20]]
@@ -77,6 +91,20 @@ WRONG = {
     "too many values": (lambda: engine_of(np.zeros((2, 786_433), np.float32)), "make it smaller"),
     "public of two shapes": (lambda: engine_of([np.zeros(4), np.zeros(5)]), "bring all to one before the channel"),
     "text": (lambda: engine_of(["a", "b"]), "give `key`, the place of the input"),
+    "sparse": (lambda: of_form(torch.Tensor.to_sparse), "is sparse (torch.sparse_coo), and noise leaves no value 0"),
+    "sparse rows": (lambda: engine_of(torch.from_numpy(PUBLIC).to_sparse()), "give it as a dense one, to_dense()"),
+    "of SciPy": (lambda: engine_of(csr_array(PUBLIC)), "is sparse (csr_array), and noise leaves no value 0"),
+    "rows of SciPy": (lambda: of_form(lambda row: csr_array(row[None])), "give it as a dense one, toarray()"),
+    "nested": (
+        lambda: of_form(lambda row: torch.nested.nested_tensor([row, row[:2]], layout=torch.jagged)),
+        "give records of one shape",
+    ),
+    "without values": (lambda: of_form(lambda row: row.to("meta")), "load the data first"),
+    "masked": (lambda: of_form(lambda row: masked_tensor(row, row > 0)), "give filled ones, e.g. to_tensor(0)"),
+    "masked by NumPy": (lambda: engine_of(np.ma.masked_less(PUBLIC, 0)), "give filled ones, e.g. filled(0)"),
+    "complex": (lambda: of_form(lambda row: row + 1j), "give their real and imaginary parts"),
+    "token ids": (lambda: engine_of(tokens(16)), "embed them first and protect the vectors"),
+    "fewer token ids": (lambda: engine_of(torch.from_numpy(tokens(8, 300, np.uint16))), "give them as floats"),
     "stream": (lambda: engine_of().protect(DataLoader(Stream())), "use a map-style dataset"),
     "no batches": (lambda: engine_of().protect(DataLoader(private(), batch_size=None)), "let the DataLoader"),
     "protected twice": (lambda: twice(engine_of()), "protect the one that reads clean records"),
@@ -97,6 +125,10 @@ WRONG = {
     "too few classes": (lambda: engine_of(classes=2).protect([(PRIVATE[0], 2)] * 9), "so give their real number"),
     "clean records": (lambda: engine_of().protect(batches(private())).dataset[0], "iterate over the loader"),
     "other features": (lambda: Channel(auxiliary=PUBLIC[:, :2]).fit(PUBLIC), "give rows of 4 features"),
+    "sparse features": (lambda: Channel(auxiliary=PUBLIC).fit(csr_array(PRIVATE)), "dense one, toarray()"),
+    "sparse public rows": (lambda: Channel(auxiliary=csr_array(PUBLIC)).fit(PRIVATE), "dense one, toarray()"),
+    "masked features": (lambda: Channel(auxiliary=PUBLIC).fit(np.ma.masked_less(PRIVATE, 0)), "filled(0)"),
+    "masked public rows": (lambda: Channel(auxiliary=np.ma.masked_less(PUBLIC, 0)).fit(PRIVATE), "filled(0)"),
     "account of no records": (lambda: LeakageAccountant(MOMENTS, 0), "give the number of records"),
     "uses of other records": (lambda: account_of(np.array([1, 2])), "or one for each of 3 records"),
     "parts of a use": (lambda: account_of(np.array([0.5, -1.0, 1.0])), "give one whole number >= 0"),
@@ -117,6 +149,7 @@ def self_calibrated():
     return engine.protect(Subset(base, range(29, 60)))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_use_is_refused_in_one_sentence_that_says_what_to_do(name):
     wrong, told = WRONG[name]
@@ -128,6 +161,21 @@ def test_wrong_use_is_refused_in_one_sentence_that_says_what_to_do(name):
     assert not text.endswith(".")
     assert ". " not in text.replace("e.g. ", "")
     assert len(text) < 400
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        tokens(7),  # too few places
+        tokens(64, 250),  # pixels of digits
+        tokens(64, kind=np.float32),
+        tokens(64) - 1,
+        tokens(64).reshape(200, 1, 8, 8),  # pictures of 16 bits
+        tokens(64) // np.logspace(0, 4, 64).astype(int),  # counts of different sizes
+    ],
+)
+def test_whole_numbers_that_are_measurements_are_taken(records):
+    engine_of(records)
 
 
 def test_augmentation_that_hides_at_first_is_caught_at_the_second_use():

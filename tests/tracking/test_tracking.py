@@ -7,6 +7,7 @@ import json
 import math
 import multiprocessing
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -449,6 +450,27 @@ def test_server_that_fails_is_asked_once(tmp_path, monkeypatch, fault):
         closing.set()
     assert (outcome.status, bool(outcome.reason)) == ("pending", True)
     assert len(asked) == 1
+
+
+def test_store_that_was_copied_writes_nothing_next_to_the_original(tmp_path, template):
+    """MLflow keeps the folder of an experiment's files by its whole path."""
+    note, original, copy = tmp_path / "note.txt", tmp_path / "my clone", tmp_path / "copy"
+    note.write_text("a")
+    original.mkdir()
+    (original / "mlflow.db").write_bytes(template.read_bytes())
+    assert log_run(record(files=(note,)), f"sqlite:///{original}/mlflow.db", tmp_path / "first.json").status == "stored"
+    before = sorted(original.rglob("*"))
+    shutil.copytree(original, copy)
+    (tmp_path / "link").symlink_to(original)
+    outcome = log_run(record(2.0, files=(note,)), f"sqlite:///{copy}/mlflow.db", tmp_path / "second.json")
+    assert outcome.status == "pending"
+    assert f"keeps the files of quick/digits in {original}/mlartifacts, so delete it" in outcome.reason
+    assert sorted(original.rglob("*")) == before
+    through = log_run(record(files=(note,)), f"sqlite:///{tmp_path}/link/mlflow.db", tmp_path / "third.json")
+    assert through.status == "stored"
+    shutil.rmtree(original)
+    assert log_run(record(), f"sqlite:///{copy}/mlflow.db", tmp_path / "fourth.json").status == "pending"
+    assert not original.exists()
 
 
 def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from sklearn import get_config
 from torch import Tensor
 
-from leakbound.engine.records import as_tensor
+from leakbound.engine.records import as_tensor, check_dense
 from leakbound.engine.refusals import GuaranteeError
 
 
@@ -88,8 +88,9 @@ def on_host(rows: Any) -> tuple[Any, Callable[[np.ndarray], Any]]:
     by array API (``array_api_dispatch``), and else as arrays, as from scikit-learn itself.
 
     Raises:
-        GuaranteeError: If it dispatches, and they are arrays of another library.
+        GuaranteeError: If it dispatches, and they are arrays of another library, or they are sparse or masked.
     """
+    check_dense(rows)
     dispatches = get_config()["array_api_dispatch"]
     if isinstance(rows, Tensor):
         device = rows.device

@@ -16,13 +16,16 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.masked import MaskedTensor
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from leakbound.channels.covariance import DENSE, FEW, LARGEST
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.records.token_ids import are_token_ids
 
 Key = str | int | None
-_EXACT = {torch.bool: torch.uint8, torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_SPARSE = "an input is sparse ({}), and noise leaves no value 0: give it as a dense one, {}()"
+_MASKED = "an input has masked places, and what lies under a mask is no value: give filled ones, e.g. {}(0)"
 _SLACK = 0.5  # of the calibrated width, that values may lie outside of it where no range was given
 _RANDOM = re.compile(
     r"Random|Jitter|Augment|AugMix|MixUp|Mixup|CutMix|Cutout|Erasing|Elastic|GaussianNoise|Dropout"
@@ -56,8 +59,8 @@ class Layout:
         Without a range, values may lie half their width outside of those that are seen.
 
         Raises:
-            GuaranteeError: If there are no values, too many, values that are not finite, or some outside of
-                the range.
+            GuaranteeError: If there are no values, too many, values that are not finite, some outside of the
+                range, or sequences of token ids.
         """
         shape = tuple(inputs.shape[1:])
         if not inputs.numel():
@@ -68,6 +71,11 @@ class Layout:
         low, high = (float(bound) for bound in inputs.aminmax())  # NaN if one is
         if not (math.isfinite(low) and math.isfinite(high)):
             raise GuaranteeError("a value is NaN or infinite: clean the calibration data")
+        if len(shape) == 1 and are_token_ids(inputs.numpy()):
+            raise GuaranteeError(
+                f"whole numbers from {low:g} to {high:g} in {shape[0]} places look like token ids, and noise on an id "
+                "means nothing: embed them first and protect the vectors; if they are measurements, give them as floats"
+            )
         if value_range is None:
             slack = _SLACK * (high - low)
             return cls(shape, is_whole(inputs), low - slack, high + slack)
@@ -153,20 +161,54 @@ def as_tensor(value: Any) -> Tensor:
             "a collate function that drops them comes after the channel"
         )
     if isinstance(value, Tensor):
-        tensor = value.detach().cpu() if value.requires_grad or value.device.type != "cpu" else value
+        tensor = _strided(value)
     else:
+        check_dense(value)
         try:
-            array = np.array(value)
-            if array.dtype.kind == "u" and array.itemsize > 1:  # torch computes little with them
-                array = array.astype(np.int64)
-            tensor = torch.from_numpy(array)
+            tensor = torch.from_numpy(np.array(value))
         except (TypeError, ValueError):
             raise GuaranteeError(
                 f"an input of type {type(value).__name__} is no array of numbers: give `key`, the place of the input"
             ) from None
     if tensor.is_complex():
         raise GuaranteeError("an input holds complex numbers: give their real and imaginary parts")
-    return tensor.to(_EXACT[tensor.dtype]) if tensor.dtype in _EXACT else tensor
+    kind = tensor.dtype
+    if kind == torch.bool:
+        return tensor.to(torch.uint8)
+    if kind.is_floating_point:
+        return tensor.to(torch.float32) if kind.itemsize < torch.float32.itemsize else tensor
+    return tensor if kind.is_signed or kind == torch.uint8 else tensor.to(torch.int64)
+
+
+def check_dense(value: Any) -> None:
+    """Refuse what NumPy would read without a word of places that hold no value.
+
+    Raises:
+        GuaranteeError: If it is a sparse matrix of SciPy or an array with masked places.
+    """
+    if callable(getattr(value, "toarray", None)):
+        raise GuaranteeError(_SPARSE.format(type(value).__name__, "toarray"))
+    if np.ma.is_masked(value):
+        raise GuaranteeError(_MASKED.format("filled"))
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    """Return a tensor as one on the CPU that holds each of its values in memory.
+
+    Raises:
+        GuaranteeError: If it is sparse, nested, masked or without values.
+    """
+    if tensor.is_nested:
+        raise GuaranteeError(
+            "an input is a nested tensor: give records of one shape, e.g. to_padded_tensor(0)"
+        )
+    if tensor.layout is not torch.strided:
+        raise GuaranteeError(_SPARSE.format(tensor.layout, "to_dense"))
+    if tensor.is_meta:
+        raise GuaranteeError("an input is on the device meta, which holds no values: load the data first")
+    if isinstance(tensor, MaskedTensor):
+        raise GuaranteeError(_MASKED.format("to_tensor"))
+    return tensor.detach().cpu().resolve_conj().resolve_neg()
 
 
 def input_of(record: Any, key: Key) -> Tensor:
@@ -246,9 +288,10 @@ def dataset_of(data: Any) -> Any:
     """Return the map-style dataset itself, or the one that a loader reads.
 
     Raises:
-        GuaranteeError: If it has no length or no records by index.
+        GuaranteeError: If it has no length or no records by index, or is sparse.
     """
     dataset = data.dataset if isinstance(data, DataLoader) else data
+    check_dense(dataset)
     if isinstance(dataset, IterableDataset) or not (
         isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")
     ):

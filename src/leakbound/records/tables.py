@@ -22,6 +22,7 @@ from leakbound.records.conversions import conversion
 from leakbound.records.frames import MISSING, TEXTS, Frame, StoredTable, kind_of, read_frame
 from leakbound.records.parquet_images import class_names
 from leakbound.records.records import DatasetError
+from leakbound.records.token_ids import are_token_ids
 from leakbound.registry import nearest, nearest_path
 from leakbound.storage import TooLargeError
 from leakbound.storage.parquet import holds_shards, opened, shards
@@ -34,8 +35,7 @@ Missing = Literal["drop", "median", "keep"]
 are none, and numbers such as -999 are measurements."""
 _MOST_VALUES = 20_000  # of a record, because its covariance is computed
 _LEAST_VALUES = 2
-_IDS = 256  # most different whole numbers in a table of measurements or categories
-_PLACES = 8  # least columns of a sequence of token ids
+_IDS = 256  # most different numbers that are looked at for the meaning of a rare one
 _STAND_INS = (-9, -99, -999, -9999, -99999, 999, 9999, 99999)  # that files have where a value is missing
 _MOST_CATEGORIES = 100  # of a column of texts
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
@@ -477,11 +477,7 @@ def _label_series(column: pa.Array, *, text: bool) -> pd.Series:
 
 def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -> None:
     """Refuse sequences of token ids, to which noise cannot be added in a meaningful way."""
-    if values.dtype.kind not in "iu" or values.itemsize == 1 or values[0].size < _PLACES or values.min() < 0:
-        return
-    most = values.reshape(len(values), -1).max(axis=0)
-    alike = (most > most.max() / 2).mean() > 0.5  # ids have a similar range in all places
-    if alike and len(np.unique(values)) > _IDS:
+    if are_token_ids(values):
         raise DatasetError(
             f"{path}: whole numbers from {values.min()} to {values.max()} in {values[0].size} places look like token "
             "ids, and noise on an id means nothing. Embed them with your encoder first and give its vectors; if they "

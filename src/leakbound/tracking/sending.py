@@ -5,12 +5,12 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from leakbound.storage import write_json
 from leakbound.tracking.measurements import BRIEF, HEADLINES, STATED
 from leakbound.tracking.run_records import RunRecord
-from leakbound.tracking.store import connect, failures, is_server, reason, sqlite_file, writing
+from leakbound.tracking.store import ARTIFACTS, connect, failures, is_server, reason, sqlite_file, writing
 
 KEY = "leakbound.key"
 PARENT = "mlflow.parentRunId"
@@ -135,16 +135,39 @@ def _put(home: str, path: Path, folder: str) -> None:
 
 
 def _experiment_id(client: Any, uri: str, name: str, about: str) -> str:
-    """Return the identifier of an experiment. It is made, or restored from the bin, if necessary."""
+    """Return the identifier of an experiment. It is made, or restored from the bin, if necessary.
+
+    Raises:
+        mlflow.exceptions.MlflowException: If the database was copied, so that files would be written next to the
+            one that it was copied from.
+    """
+    database = sqlite_file(uri)
+    artifacts = database and database.parent / ARTIFACTS / name  # other stores choose the place themselves
     experiment = client.get_experiment_by_name(name)
     if experiment is None:
-        database = sqlite_file(uri)
-        # Other stores choose the place themselves.
-        artifacts = database and (database.parent / "mlartifacts" / name).as_uri()
-        return client.create_experiment(name, artifacts, {"mlflow.note.content": about, **_KIND})
+        return client.create_experiment(
+            name, artifacts and artifacts.as_uri(), {"mlflow.note.content": about, **_KIND}
+        )
+    if artifacts and (elsewhere := _other_place(experiment.artifact_location, name, artifacts)):
+        from mlflow.exceptions import MlflowException
+
+        raise MlflowException(
+            f"{database} was copied or moved: it keeps the files of {name} in {elsewhere}, so delete it "
+            f"and {ARTIFACTS} here, then call leakbound sync --everything"
+        )
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
     return experiment.experiment_id
+
+
+def _other_place(location: str, name: str, artifacts: Path) -> str | None:
+    """Return the folder of artifacts next to another database, None if an experiment's files lie anywhere else."""
+    parts, inside = urlsplit(location), f"/{ARTIFACTS}/{name}"
+    folder = unquote(parts.path).removesuffix(inside)
+    if parts.scheme != "file" or not unquote(parts.path).endswith(inside):
+        return None
+    here = artifacts.as_posix().removesuffix(inside)
+    return None if Path(folder).is_dir() and Path(folder).samefile(here) else f"{folder}/{ARTIFACTS}"
 
 
 def pages(uri: str, preset: str) -> dict[str, str]:

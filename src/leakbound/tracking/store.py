@@ -9,6 +9,8 @@ from typing import Any
 from leakbound.storage import atomic
 from leakbound.storage.locks import exclusive
 
+ARTIFACTS = "mlartifacts"
+"""Folder of the files of runs, next to the database."""
 _ENVIRONMENT = {
     "MLFLOW_ALLOW_HTTP_REDIRECTS": "false",  # runs, and the password of the server, go nowhere else
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -74,7 +76,7 @@ def _make(database: Path | None) -> None:
         return
     from mlflow.db import upgrade
 
-    artifacts = database.parent / "mlartifacts"
+    artifacts = database.parent / ARTIFACTS
     artifacts.mkdir(0o700, parents=True, exist_ok=True)
     if not database.exists():
         with atomic(database, sealed=False) as temporary:

@@ -74,7 +74,7 @@ def ui(
     Example: leakbound ui --port 5001
     """
     from leakbound.tracking.sending import pages
-    from leakbound.tracking.store import is_server, sqlite_file, upgrade_store
+    from leakbound.tracking.store import ARTIFACTS, is_server, sqlite_file, upgrade_store
 
     config = reading.load(configfile)
     uri = config.tracking.uri
@@ -88,7 +88,7 @@ def ui(
     os.umask(0o077)
     file = sqlite_file(uri)
     store = uri if file is None else f"sqlite:///{file}"
-    artifacts = Path("mlruns").absolute() if file is None else file.parent / "mlartifacts"
+    artifacts = Path("mlruns").absolute() if file is None else file.parent / ARTIFACTS
     upgrade_store(store)
     address = f"http://127.0.0.1:{port}"
     sys.stdout.write(f"Runs: {address}/#/experiments?workflowType=machine_learning (end with Ctrl-C)\n")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -13,7 +13,7 @@ from leakbound.cli.job_settings import ConfigOption
 from leakbound.cli.runs.diff import flat_settings
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
-from leakbound.jobs.job import snakemake_target
+from leakbound.jobs.job import Job, snakemake_target
 from leakbound.words import printable, shown
 
 
@@ -26,7 +26,8 @@ def verify(
 ) -> None:
     """Compare every file of the results with its seal, and its settings with those of the configuration.
 
-    Exit with code 1 if a file is damaged, was made by other settings, or has no seal.
+    Exit with code 1 if a file is damaged, was made by other settings, has no seal, or is missing while others of its
+    result are there.
 
     Example: leakbound verify --configfile config/small.yaml
 
@@ -40,18 +41,26 @@ def verify(
     jobs = job_list(config)
     recorded = [job for job in jobs if "provenance" in job.outputs]
     settings = {Path(job.outputs["provenance"]): json.loads(job.settings_text()) for job in recorded}
-    faults = [*filter(None, (_examined(path, settings.get(path)) for path in files)), *_stale(root)]
+    missing = [*_missing(jobs)]
+    gone = {fault.path for fault in missing}
+    faults = [
+        *filter(None, (_examined(path, settings.get(path)) for path in files)),
+        *missing,
+        *_stale(root, gone),
+    ]
     for fault in faults:
-        deleted = remove and fault.kind != "unsealed"
+        deleted = remove and fault.kind not in ("unsealed", "missing")
         if deleted:
             fault.path.unlink()
             storage.seal_of(fault.path).unlink(missing_ok=True)
         line = f"{fault.path}: {fault.kind}{' and removed' if deleted else ''}: {fault.reason}"
         sys.stdout.write(printable(line) + "\n")
     wrong = [fault for fault in faults if fault.kind != "stale"]
-    sys.stdout.write(f"{root}: {len(files) - len(wrong)} of {len(files)} files are as they were written\n")
+    sys.stdout.write(
+        f"{root}: {len(files) + len(gone) - len(wrong)} of {len(files) + len(gone)} files are as they were written\n"
+    )
     if remove:
-        removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated")}
+        removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated", "missing")}
         made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
         _say_how_to_remake(removed, made, configfile)
     if wrong:
@@ -77,8 +86,9 @@ class Finding(NamedTuple):
 
     Attributes:
         path: The file. For a stale seal, the seal.
-        kind: ``damaged``, ``outdated`` if other settings made it, ``unsealed`` for a file without a seal, or
-            ``stale`` for a seal without a file.
+        kind: ``damaged``, ``outdated`` if other settings made it, ``unsealed`` for a file without a seal,
+            ``missing`` for one that was written together with others that are there, or ``stale`` for any other seal
+            without a file.
         reason: Description of the fault.
     """
 
@@ -118,8 +128,21 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
             yield f"{place} was {shown(was)}, is {shown(value)}"
 
 
-def _stale(root: Path) -> Iterator[Finding]:
-    """Yield the seals of files that no longer exist."""
+def _missing(jobs: Iterable[Job]) -> Iterator[Finding]:
+    """Yield the files of results that are there in part."""
+    for job in jobs:
+        paths = [Path(path) for path in job.outputs.values()]
+        there = [path for path in paths if path.exists()]
+        for path in paths:
+            if there and path not in there:
+                yield Finding(
+                    path, "missing", f"it was written together with {there[0].name}, which is there"
+                )
+
+
+def _stale(root: Path, missing: Collection[Path]) -> Iterator[Finding]:
+    """Yield the seals of files that no longer exist, but of those known to be missing."""
     for seal in sorted(root.rglob(".*.sha256")):
-        if not seal.with_name(seal.stem[1:]).exists():
+        path = seal.with_name(seal.stem[1:])
+        if not path.exists() and path not in missing:
             yield Finding(seal, "stale", "its file is gone")
