@@ -4,8 +4,10 @@ JOBS ?= 2
 CONFIG ?= config/config.yaml
 # Rules call the command line, so it must be on the PATH of jobs.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Runs and tests start hundreds of processes, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-ci test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos report ui check lock site reference figures sbom release findings
 
 run: .venv/ready
@@ -30,6 +32,10 @@ test-all: test test-long
 test-long: .venv/ready
 	$(PYTEST) -m slow
 	FUZZ=1500 $(PYTEST) tests/fuzz
+
+# The same as `make test test-long` in one session, which collects and makes what tests share once, and what took longest.
+test-ci: .venv/ready
+	FUZZ=1500 $(PYTEST) -m "slow or not slow" --durations=60 --durations-min=5
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000
@@ -176,7 +182,7 @@ define ENVIRONMENT
 	$(1)/bin/python -m pip check
 	$(1)/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@# Tests of libraries are a third of what pip would compile.
-	env -u PYTHONDONTWRITEBYTECODE $(1)/bin/python -m compileall -q -j 2 -x '/(tests?|testing|databricks)/' $(1)/lib || true
+	$(1)/bin/python -m compileall -q -j 2 -x '/(tests?|testing|databricks)/' $(1)/lib || true
 	@# Relative: Python ends before it begins where this path has an umlaut and the locale, such as LC_ALL=C, knows none.
 	for path in $(1)/lib/python*/site-packages/__editable__*.pth; do echo ../../../../src > $$path; done
 	touch $(1)/ready

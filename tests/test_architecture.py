@@ -5,6 +5,7 @@ import logging.config
 import re
 import subprocess
 import sys
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -18,7 +19,6 @@ MODULES = {
     ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(HOUSE.rglob("*.py"))
 }
-TREES = {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
 TORCH_FREE = (
     *("accounting", "attacks.metrics", "claims", "config", "datasets", "figures", "jobs", "records", "registries"),
     *("registry", "storage", "words"),
@@ -43,6 +43,12 @@ PLAIN_DECORATORS = {
 }
 
 
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Module to its syntax."""
+    return {module: ast.parse(path.read_bytes()) for module, path in MODULES.items()}
+
+
 def test_floors_and_forbidden_imports_are_kept(capsys, monkeypatch):
     monkeypatch.setattr(logging.config, "dictConfig", lambda _: None)  # it would silence loggers of tests to come
     assert lint_imports(str(ROOT / "pyproject.toml"), no_cache=True, no_logo=True) == 0, capsys.readouterr().out
@@ -56,7 +62,7 @@ def test_no_two_modules_import_each_other_in_a_circle():
 
 
 def test_imports_name_their_module_in_full():
-    for module, tree in TREES.items():
+    for module, tree in trees().items():
         relative = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
         assert not relative, f"{module} imports relatively: write the whole name"
 
@@ -75,10 +81,10 @@ def test_the_formatter_decides_the_shape_of_every_line():
 
 def test_a_defense_is_asked_for_facts_and_not_for_its_type():
     """Except where its settings are checked."""
-    classes = {node.name for node in TREES["leakbound.config.defenses"].body if isinstance(node, ast.ClassDef)}
+    classes = {node.name for node in trees()["leakbound.config.defenses"].body if isinstance(node, ast.ClassDef)}
     asking = {
         module
-        for module, tree in TREES.items()
+        for module, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance"
         if re.search(r"\bdefense(?!s\b)", ast.unparse(node.args[0]))
@@ -119,14 +125,14 @@ def is_plain(decorator: ast.expr) -> bool:
 def test_no_module_does_more_than_define_things_when_it_is_imported():
     """So the code fingerprint may leave out modules that are imported without being used."""
     allowed = {"leakbound.cli.command_line"}  # no job's fingerprint holds it
-    assert {module for module, tree in TREES.items() if acts(tree.body)} == allowed
+    assert {module for module, tree in trees().items() if acts(tree.body)} == allowed
 
 
 def test_packages_hold_exports_alone():
     """So the code fingerprint may leave out the ``__init__`` of a package whose modules are imported by their names."""
     for module, path in MODULES.items():
         if path.name == "__init__.py" and module not in {"leakbound", "leakbound.cli.steps"}:
-            for node in TREES[module].body:
+            for node in trees()[module].body:
                 text = ast.unparse(node)
                 export = isinstance(node, ast.ImportFrom) and str(node.module).startswith("leakbound.")
                 plain = export and "import *" not in text

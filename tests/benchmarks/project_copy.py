@@ -17,7 +17,7 @@ def copied_project(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in NEEDED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.egg-info"))
         else:
             shutil.copy(ROOT / name, folder)
     return folder

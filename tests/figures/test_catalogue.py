@@ -13,17 +13,14 @@ from images import gathered
 from leakbound import storage
 from leakbound.cli.job_settings import read_settings
 from leakbound.cli.steps.plot import PlotSettings, write_figure
-from leakbound.config import reading
 from leakbound.config.studies import IllustrationConfig
 from leakbound.jobs.job import Job
 from leakbound.registries import ILLUSTRATIONS
 from verdicts import evaluate
+from whole_catalogue import whole_catalogue
 
 ROOT = Path(__file__).parents[2]
-FIGURES = {
-    f"{figure.paper}/{figure.id}": figure
-    for figure in reading.load_catalogue(ROOT / "config" / "figures", reading.quick()).figures
-}
+FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in whole_catalogue().figures}
 KEPT = {
     f"{path.parent.name}/{path.stem}": path
     for path in sorted(ROOT.glob("results/reference/*/figures/*/*.parquet"), reverse=True)

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 
 from leakbound.claims.selection import rows_of, shown_rows
-from leakbound.config import reading
 from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
 from leakbound.config.defenses import default_defenses
 from leakbound.figures.notes import notes, warnings, with_epsilon
 from verdicts import entry
+from whole_catalogue import whole_catalogue
 
 CONFIG = Path(__file__).parents[2] / "config"
-CATALOGUE = reading.load_catalogue(CONFIG / "figures", reading.quick())
+CATALOGUE = whole_catalogue()
 FIGURES = {f"{figure.paper}/{figure.id}": figure for figure in CATALOGUE.figures}
 COLUMNS = ("model", "dataset", "rounds", "n_clients", "max_param_norm", "mi_budget", "budget_spread")
 OTHERS = {"dataset": ("digits", "digits"), "model": ("mlp", "perceptron of 32 units (no network of the paper)")}

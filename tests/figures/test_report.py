@@ -26,6 +26,7 @@ from leakbound.figures.plots.planes import numbers
 from leakbound.figures.report.overview import datasets, outcome_lines, sentences
 from leakbound.figures.report.page import Report, ReportFigure, in_words, page
 from verdicts import entry, evaluate
+from whole_catalogue import whole_catalogue
 
 ROOT = Path(__file__).parents[2]
 EVIL = '<script>alert("x")</script>'
@@ -77,8 +78,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def catalogue() -> dict[str, FigureConfig]:
-    found = reading.load_catalogue(ROOT / "config" / "figures", reading.quick())
-    return {figure.id: figure for figure in found.figures if figure.paper == "tan2024"}
+    return {figure.id: figure for figure in whole_catalogue().figures if figure.paper == "tan2024"}
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,7 @@ from leakbound.config import reading
 from leakbound.jobs.job import Files, JobList
 from leakbound.jobs.table import RunTable
 from studies import study
+from whole_catalogue import whole_catalogue
 
 REPOSITORY = Path(__file__).parents[2]
 SMALL = {
@@ -91,7 +92,7 @@ def inputs_of(role: str, files: Files) -> Iterator[tuple[str, str]]:
 def examples() -> Iterator[Example]:
     """The first jobs of each step, attack and set of options that a small configuration has."""
     config = reading.config_of(SMALL, "small")
-    table = RunTable(config, reading.load_catalogue(REPOSITORY / "config" / "figures", config))
+    table = RunTable(config, whole_catalogue())
     alike: Counter[tuple[str, ...]] = Counter()
     for job in JobList(table, all_steps()):
         inputs = dict(pair for role, files in job.inputs.items() for pair in inputs_of(role, files))

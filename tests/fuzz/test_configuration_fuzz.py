@@ -16,21 +16,22 @@ from leakbound.cli.job_settings import JobSettings
 from leakbound.cli.steps.job_list import all_steps
 from leakbound.config import reading
 from leakbound.config.catalogue import Catalogue
-from leakbound.config.messages import ConfigError, parse
+from leakbound.config.messages import ConfigError, parse, read_yaml
 from leakbound.config.settings import Settings
 from leakbound.config.whole import Config
 from leakbound.jobs.job import Job, JobList, Step
 from leakbound.jobs.job_costs import job_cost
 from leakbound.jobs.table import RunTable
 from leakbound.jobs.unit_costs import UnitCosts, read_costs
+from whole_catalogue import whole_catalogue
 
 REPOSITORY = Path(__file__).parents[2]
 PRESETS = sorted((REPOSITORY / "config").glob("*.yaml"))
 QUICK = reading.quick()
-TREES = tuple(yaml.safe_load(path.read_text()) for path in PRESETS)
-PLAIN = yaml.safe_load((REPOSITORY / "config" / "config.yaml").read_text())
+TREES = tuple(read_yaml(path) for path in PRESETS)
+PLAIN = read_yaml(REPOSITORY / "config" / "config.yaml")
 FIGURES = sorted((REPOSITORY / "config" / "figures").glob("*.yaml"))
-CATALOGUES = tuple(yaml.safe_load(path.read_text()) for path in FIGURES)
+CATALOGUES = tuple(read_yaml(path) for path in FIGURES)
 TEXTS = tuple(path.read_bytes() for path in PRESETS)
 WORDS = (
     *(b"&a ", b"*a", b"<<: ", b"!!int x", b"!!timestamp x", b"!!python/name:os.system ", b"2024-13-45", b"0x_", b"? "),
@@ -45,7 +46,7 @@ FIRST = 20
 
 @pytest.fixture(scope="module")
 def catalogue() -> Catalogue:
-    return reading.load_catalogue(REPOSITORY / "config" / "figures", QUICK)
+    return whole_catalogue()
 
 
 def lines_of(error: ConfigError, source: str) -> list[str]:

@@ -21,10 +21,11 @@ from leakbound.config.whole import Config
 from leakbound.jobs.job import JobList
 from leakbound.jobs.runs import Run, runs_of
 from leakbound.jobs.table import RunTable
+from whole_catalogue import whole_catalogue
 
 ROOT = Path(__file__).parents[2]
 QUICK = reading.quick()
-CATALOGUE = reading.load_catalogue(ROOT / "config" / "figures", QUICK)
+CATALOGUE = whole_catalogue()
 PLAIN_RUN = f"digits/mlp/none/n{QUICK.studies['capacity'].rounds[0]}-b32"
 """The undefended run of several studies."""
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

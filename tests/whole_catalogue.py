@@ -1,0 +1,15 @@
+"""The catalogue of figures, read and checked once in each process of tests."""
+
+from functools import cache
+from pathlib import Path
+
+from leakbound.config import reading
+from leakbound.config.catalogue import Catalogue
+
+FIGURES = Path(__file__).parents[1] / "config" / "figures"
+
+
+@cache
+def whole_catalogue() -> Catalogue:
+    """All figures of the project, checked beside the quick preset."""
+    return reading.load_catalogue(FIGURES, reading.quick())
