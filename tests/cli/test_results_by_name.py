@@ -9,6 +9,7 @@ import pytest
 
 from calling import refusal, succeeded
 from leakbound import storage
+from leakbound.cli import step_command
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, made_together
@@ -115,4 +116,17 @@ def test_results_of_rules_without_figures_are_listed_without_reading_any(preset,
         listed.update({key: [replace(job, work=tuple) for job in jobs] for key, jobs in listed.items()})
     of = {key: jobs for key, jobs in whole.items() if key[0] in WITHOUT_FIGURES}
     assert {key: jobs for key, jobs in few.items() if key[0] in WITHOUT_FIGURES} == of
-    assert {"prepare", "covariance", "train", "attack"} <= {rule for rule, *_ in of} <= {*WITHOUT_FIGURES}
+    assert {"prepare", "train", "attack"} <= {rule for rule, *_ in of} <= {*WITHOUT_FIGURES}
+
+
+@pytest.mark.parametrize("name", ["celeba", None])
+def test_results_that_only_illustrations_read_are_those_that_the_workflow_asks_for(name, monkeypatch):
+    """A configuration without studies: each rule finds its results by a name, and all of them without one."""
+    monkeypatch.chdir(ROOT)
+    settings = reading.load("config/faces.yaml")
+    for (rule, of), jobs in made_together(job_list(settings)).items():
+        if rule in ("prepare", "covariance") and name in (of, None):
+            results = step_command._jobs_of(settings, rule, [] if name is None else [name])
+            assert [(job.step, job.name, job.outputs) for job in results] == [
+                (job.step, job.name, job.outputs) for job in jobs
+            ]

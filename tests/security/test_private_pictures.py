@@ -96,8 +96,14 @@ def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_n
         ({"metric": ["pixel"], "dataset": ["nobody_knows"]}, ["nobody_knows"]),
         ({"metric": ["pixel"]}, ["faces", "mine"]),  # they may be of any
         ({"metric": ["mse"], "dataset": ["faces"]}, []),
+        ({"metric": ["pixel"], "dataset": ["portrait"]}, []),  # of nobody's dataset
     ],
 )
 def test_gate_lets_through_only_pictures_that_a_reader_vouches_for(shown, private):
     readers = {"digits": "digits", "faces": "celeba", "mine": "parquet"}
     assert withheld(pd.DataFrame(shown), readers) == private
+
+
+def test_gate_takes_a_dataset_of_people_for_no_portrait_by_its_name():
+    rows = pd.DataFrame({"metric": ["pixel"], "dataset": ["portrait"]})
+    assert withheld(rows, {"portrait": "celeba"}) == ["portrait"]

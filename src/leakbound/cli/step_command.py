@@ -106,10 +106,9 @@ def make_results(
 
 def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
     """Return the results of a rule that belong to some names, in the order of the chain for each."""
-    from leakbound.cli.steps.job_list import job_list
-
-    made = made_together(job_list(config, figures=rule not in WITHOUT_FIGURES))
-    groups = {of: jobs for (other, of), jobs in made.items() if other == rule}
+    groups = _groups_of(config, rule, figures=rule not in WITHOUT_FIGURES)
+    if rule in WITHOUT_FIGURES and not ({*names} <= {*groups} and names):
+        groups = _groups_of(config, rule, figures=True)
     if not groups:
         raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
     every = {job.name: job for jobs in groups.values() for job in jobs}
@@ -122,6 +121,14 @@ def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
             )
         chosen += groups[name] if name in groups else [every[name]]
     return chosen
+
+
+def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Job]]:
+    """Return what each name of a rule stands for, with or without what only figures need."""
+    from leakbound.cli.steps.job_list import job_list
+
+    made = made_together(job_list(config, figures=figures))
+    return {of: jobs for (other, of), jobs in made.items() if other == rule}
 
 
 def _recorded(record: Path | None) -> dict[str, Any]:

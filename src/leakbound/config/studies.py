@@ -61,6 +61,9 @@ class IllustrationConfig(Settings):
     """Channel shape to capacities in nats."""
     images: Annotated[int, Field(ge=1, le=16)] = 3
     """Images shown."""
+    pictures: Literal["dataset", "portrait"] = "dataset"
+    """What ``noisy_images`` shows after the channels of the dataset: its own images, or a portrait of the
+    astronaut Eileen Collins (NASA, public domain) where those may not be published."""
     weights: BoxWeights = BoxWeights()
     """β of the personalized shapes."""
     covariance: CovarianceOf | None = None

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from leakbound.config.data import MOST_COLORS
+from leakbound.datasets.portrait import PORTRAIT
 from leakbound.records.records import DatasetError, Records
 from leakbound.registries import DATASETS
 
@@ -200,12 +201,14 @@ def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
 
     Args:
         rows: Rows of a figure or table. Without a column ``dataset`` they may be from any dataset.
-        readers: Dataset to the name of its reader. Pictures of other datasets are withheld.
+        readers: Dataset to the name of its reader. Pictures of other datasets are withheld, but for the portrait.
     """
     if "metric" not in rows or not (rows["metric"] == "pixel").any():
         return []
     pixels = rows[rows["metric"] == "pixel"]
     shown = sorted(map(str, pixels["dataset"].unique())) if "dataset" in pixels else sorted(readers)
     return [
-        name for name in shown if name not in readers or not may_be_published(DATASETS.get(readers[name]))
+        name
+        for name in shown
+        if (not may_be_published(DATASETS.get(readers[name])) if name in readers else name != PORTRAIT)
     ]

@@ -27,10 +27,11 @@ _WHOLE = {
     *("log", "log_figures", "report"),
 }
 WITHOUT_FIGURES = {
-    *("prepare", "covariance", "spectrum", "calibrate", "estimator"),
+    *("prepare", "spectrum", "calibrate", "estimator"),
     *("train", "attack", "federate", "measure"),
 }
-"""Rules whose results do not depend on the catalogue of figures, which takes half a second to read."""
+"""Rules whose results do not depend on the catalogue of figures, which takes half a second to read. Illustrations
+in it may need further ones. A dataset's covariances are one job, so that all of them must be known."""
 _DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from skimage.data import astronaut
 
 from formulas import distances
 from images import gathered
@@ -14,6 +15,7 @@ from leakbound.channels import GaussianChannel, Moments, estimate_moments, popul
 from leakbound.cli.steps.illustrate import IllustrateSettings, illustrate
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import Split
+from leakbound.datasets.portrait import portrait
 from leakbound.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
 from leakbound.papers.tan2024.covariance_leaks import gaussian_auc
 from leakbound.registries import ILLUSTRATIONS
@@ -131,6 +133,29 @@ def test_the_noise_in_a_picture_has_the_variance_of_its_channel(digits):
     for shape in ("natural", "white"):
         values = rows[(rows["metric"] == "pixel") & (rows["defense"] == shape)]["value"].to_numpy()
         assert np.mean((2 * values - 1) ** 2) == pytest.approx(expected, rel=5 * math.sqrt(2 / 16384))
+
+
+def test_the_portrait_is_shown_after_the_channels_of_the_dataset_in_place_of_its_images(digits, moments):
+    levels = {"natural": (4.0, 300.0)}
+    settings = IllustrationConfig(levels=levels, images=3, pictures="portrait")
+    rows = noisy_pictures.noisy_images(settings, dataset=digits, moments=moments, seed=0)
+    assert {*rows["dataset"]} == {"portrait"}
+    pixels = rows[rows["metric"] == "pixel"]
+    clean = pixels[pixels["defense"] == "none"].pivot(index="row", columns="column", values="value").to_numpy()
+    assert clean.shape == (32, 32)
+    mean = (digits.pool.images.astype(float).mean(axis=(0, 1)) + 1) / 2
+    assert np.abs(clean - mean).mean() > 0.1  # no digit
+    # Luminance of the whole cut: resizing keeps the mean.
+    cut = astronaut()[20:180, 145:305] @ [0.299, 0.587, 0.114]
+    assert clean.mean() == pytest.approx(cut.mean() / 255, abs=0.005)
+    similarity = measured(rows[rows["defense"] == "natural"], "ssim", "level")
+    assert similarity[300.0] > similarity[4.0]
+
+
+def test_the_portrait_has_no_form_for_images_of_two_colors():
+    assert portrait(3, 16).shape == (1, 3, 16, 16)
+    with pytest.raises(ValueError, match=r"pictures = 'portrait': for images of 1 or 3 colors, not 2"):
+        portrait(2, 16)
 
 
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])

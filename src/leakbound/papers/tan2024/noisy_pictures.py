@@ -13,6 +13,7 @@ from leakbound.channels.shapes import shape_named
 from leakbound.config.data import BoxWeights
 from leakbound.config.studies import IllustrationConfig
 from leakbound.datasets import ImageDataset
+from leakbound.datasets.portrait import PORTRAIT, portrait
 from leakbound.papers.tan2024.closed_forms import capacities, decompose
 from leakbound.randomness.seeding import numpy_generator
 
@@ -24,11 +25,11 @@ def noisy_images(
 
     A picture has the same standard normal draws at every level of a shape, so that only the level differs.
     The settings need ``levels``: shape to capacities. ``images`` is the number of pictures, the first ones of
-    the pool.
+    the pool. With ``pictures: portrait`` it is that one.
 
     Returns:
-        Columns ``dataset``, ``defense`` (the shape, or ``none`` for the clean picture), ``level`` (κ, NaN if
-        clean), ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric
+        Columns ``dataset`` (or ``portrait``), ``defense`` (the shape, or ``none`` for the clean picture), ``level``
+        (κ, NaN if clean), ``replica`` (which image), ``color``, ``row``, ``column``, ``metric``, ``value``. Metric
         ``pixel`` is a pixel. The other metrics have one value per image, with color, row and column -1.
         ``ssim`` compares with the clean image. ``ssim_box``, ``ssim_outside``, ``mse_box`` and
         ``mse_outside`` do so inside and outside the box that the personalized shapes hide most. All are on
@@ -37,6 +38,8 @@ def noisy_images(
     """
     capacities("noisy_images", settings)
     clean = dataset.pool.images[: settings.images].astype(np.float64)
+    if settings.pictures == PORTRAIT:
+        clean = portrait(*clean.shape[1:3]).astype(np.float64)
     frames = [picture_rows("none", math.nan, clean)]
     for shape, levels in settings.levels.items():
         spectrum = decompose(shape, moments, settings.weights)
@@ -49,7 +52,8 @@ def noisy_images(
                 picture_rows(shape, level, seen),
                 _likeness_rows(shape, level, clean, seen, settings.weights),
             ]
-    return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)
+    shown = PORTRAIT if settings.pictures == PORTRAIT else dataset.name
+    return pd.concat(frames, ignore_index=True).assign(dataset=shown)
 
 
 def _released(
