@@ -153,3 +153,36 @@ def test_logits_of_a_models_output_are_read(files, name):
     read, plain = (audit("--json", script=f"my_outputs.py:{function}") for function in (name, "plain"))
     assert read.code == 0, read.err
     assert json.loads(read.out) | {"script": ""} == json.loads(plain.out) | {"script": ""}
+
+
+def test_of_each_owner_one_record_is_audited_and_the_bound_is_about_all_of_them(files):
+    draw = np.random.default_rng(1)
+    for name, each in (("members", 3), ("others", 2)):
+        whose = np.repeat([f"{name}{number}" for number in range(40)], each)
+        values = draw.normal(size=(40 * each, 4)).astype(np.float32)
+        np.savez(f"{name}.npz", records=values, labels=np.zeros(40 * each, int), patient=whose)
+    alone = audit("--nats", "2", "--owner", "patient", "--json")
+    assert alone.code == 0, alone.err
+    facts = json.loads(alone.out)
+    assert (facts["members"], facts["others"]) == (40, 40)
+    told = facts["statement"]
+    assert (told["unit"], told["group"], told["nats"]) == ("owner", 3, 2.0)
+    about = "about all records of one owner together (at most 3) at most 2 nats on average over owners"
+    assert about in told["sentence"]
+    np.savez("others.npz", records=values, labels=np.zeros(80, int), patient=np.repeat("members7", 80))
+    assert "'members7'" in audit("--owner", "patient").message
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--epsilon", 2, "--delta", 1e-6), "ε = 2 at δ = 1e-06 (add or remove one record), for every record"),
+        (("--nats", 3, "--uses", 2), "at most 6 nats on average over records, labels included"),
+    ],
+)
+def test_the_bound_that_is_tested_is_said_as_every_other(options, said, files):
+    done = audit(*options)
+    (line,) = (line for line in done.out.splitlines() if line.startswith("as given: "))
+    assert line == f"as given: {json.loads(audit(*options, '--json').out)['statement']['sentence']}"
+    assert said in line
+    assert "as given: " not in audit().out

@@ -1,4 +1,4 @@
-"""``protect --owner``: copies whose target is one for all records of an owner together."""
+"""``--owner`` of commands: targets and bounds are for all records of an owner together."""
 
 import json
 import math
@@ -95,3 +95,49 @@ def test_owners_that_are_none_are_refused(tables):
     rows.loc[5, "patient"] = None
     rows.to_csv("mine.csv", index=False)
     assert "record 5 of mine.csv has none" in called(*words, "--owner", "patient", "--kappa", 1).message
+
+
+def test_calibrate_states_for_an_owner_what_protect_states_and_leaves_the_column_out(tables):
+    words = ("mine.csv", "--public", "public.csv", "--owner", "patient", "--target-leakage", 4)
+    told = json.loads(succeeded("calibrate", *words, "--shape", "natural", "--json").out)
+    (row,) = told["shapes"]
+    assert told["releases_of_an_owner"] == row["statement"]["group"] == 3
+    assert row["statement"]["unit"] == "owner"
+    assert 0.9 * 4 < row["values"] <= 4
+    assert row["values"] == pytest.approx(3 * row["capacity"])
+    assert row["record"] == pytest.approx(row["values"] + 3 * math.log(2))
+    assert row["mse"] is None
+    succeeded("protect", *words, "--out", "copies")
+    with open("copies/protection.json", encoding="utf-8") as file:
+        assert json.load(file)["statement"]["values"] == pytest.approx(row["values"])
+    said = succeeded("calibrate", *words).out
+    assert said.count("about all records of one owner together (at most 3) at most") == 4
+    assert "records of one owner may depend on each other" in said
+
+
+@pytest.mark.parametrize("command", ["calibrate", "protect"])
+@pytest.mark.parametrize("pictures", [False, True])
+def test_an_array_of_a_file_names_the_owner_of_each_record(command, pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels = np.arange(60) % 2
+    for name, first in (("public", 100), ("mine", 0)):
+        draw = np.random.default_rng(first)
+        values = draw.integers(0, 256, (60, 4, 4), dtype=np.uint8) if pictures else draw.normal(size=(60, 6))
+        whose = np.repeat([f"{name}{number}" for number in range(20)], 3)
+        np.savez(f"{name}.npz", records=values, labels=labels, patient=whose)
+    words = (command, "mine.npz", "--public", "public.npz", "--target-leakage", 3)
+    words = (*words, *(("--out", "copies") if command == "protect" else ("--shape", "natural")))
+    assert "has no array 'who' of owners; it holds records, labels, patient" in called(*words, "--owner", "who").message
+    said = succeeded(*words, "--owner", "patient").out
+    assert "about all records of one owner together (at most 3) at most" in said
+    np.savez("mine.npz", records=values, labels=labels, patient=whose[:7])
+    words = tuple(word if word != "copies" else "others" for word in words)
+    assert "texts, one for each of the 60 records" in called(*words, "--owner", "patient").message
+
+
+def test_an_array_without_a_name_says_how_owners_are_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "public"):
+        np.save(f"{name}.npy", np.random.default_rng(len(name)).normal(size=(60, 6)))
+    words = ("calibrate", "mine.npy", "--public", "public.npy", "--kappa", 1, "--owner", "patient")
+    assert "numpy.savez('mine.npz', records=..., labels=..., patient=...)" in called(*words).message

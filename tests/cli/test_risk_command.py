@@ -145,3 +145,12 @@ def test_risks_of_digits_on_the_page_are_computed_and_its_attacker_is_the_best_o
         assert float(hits) == pytest.approx(best.identification_rate, abs=4 * spread + 0.002)
         least_share, doubt = (value / eigenvalues.sum() for value in (best.error, best.error_standard_error))
         assert float(least) == pytest.approx(least_share, abs=5 * doubt + 0.006)
+
+
+def test_the_nats_that_are_translated_are_said_with_their_labels():
+    said = succeeded("risk", "--nats", 2, "--records", 900).out
+    assert "as given, and not checked: All uses together reveal about one record at most 2 nats on average" in said
+    assert "plus labels, not counted" in said
+    whole = stated("--nats", 2, "--records", 900, "--classes", 5)
+    assert whole["statement"]["nats"] == whole["nats"] == pytest.approx(2 + math.log(5))
+    assert whole["identification"][0]["probability"] == naming_bound(2 + math.log(5), 900)

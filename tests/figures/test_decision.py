@@ -12,6 +12,7 @@ import torch
 from scipy import optimize, special, stats
 
 from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.accounting.statement import Statement
 from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import config_of
@@ -27,15 +28,23 @@ VERDICTS = {
 }
 
 
-USES, STEPS, MEMBERS, LABELS = 40, 4, 100, 0.3
+USES, STEPS, MEMBERS, LABELS, EPSILON = 40, 4, 100, 0.3, 12.0
 
 
 def training(name: str, record: float | None, **facts) -> dict:
     """Provenance of a training: the event of each network, and the nats of one record beside its label."""
     facts = {"sampling": "shuffled", "population": MEMBERS, "batch_size": 20, "steps": STEPS, **facts}
-    stated = {"replica": {"record": record}, "labels": LABELS if name == "channel" else 0.0}
     events = [PrivacyEvent(name, uses=uses, **facts).to_dict() for uses in (1, USES)]
-    return {"events": events, "leakage": record and stated}
+    bound = {
+        "labels": LABELS if name == "channel" else 0.0,
+        "label_kind": "counted" if name == "channel" else "covered",
+    }
+    bound |= (
+        {"every": True, "epsilon": EPSILON, "delta": 1e-5, "accountant": "prv"} if name == "dpsgd" else {"every": False}
+    )
+    values = math.inf if record is None else record
+    told = Statement("the weights of one replica", "record", 1, values, secure=False, **bound)
+    return {"events": events, "statement": {"replica": told.numbers()}}
 
 
 TRAININGS = {
@@ -110,17 +119,23 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert arms["identified"].tolist() == pytest.approx([1.0, fano, 1.0, private])
     left = [0.0, math.exp(-1.5), math.exp(-9.3), math.exp(-0.5)]  # two values of variance 1 share the nats
     assert (1 - arms["recovered"]).tolist() == pytest.approx(left)
-    told = said(decision, "natural, 1 nats a use: a whole training reveals at most 1.5 nats about a record with its")
-    assert "on average over records" in told
+    amount = "1.5 nats on average over records, 0.3 of them by labels"
+    told = said(
+        decision, f"natural, 1 nats a use: The uploads of a whole training reveal about one record at most {amount}"
+    )
+    assert "records are taken as independent of each other" in told
     most = f"with a probability of at most {100 * fano + 0.05:.1f} % (a bound"
     assert f"holds the 100 records of its client as candidates, picks the right one {most}" in told
     assert f"at most {100 * private + 0.005:.2f} %" in said(decision, "DP-SGD, noise 4: ")
-    assert "for every record (ε = 12 at δ = 1e-05)" in said(decision, "DP-SGD, noise 4: ")
-    assert said(decision, "Too many nats").endswith("to limit its identification: natural, 8 nats a use (9.3).")
+    private = "ε = 12 at δ = 1e-05 (add or remove one record), 0.5 nats for every record, labels included"
+    assert private in said(decision, "DP-SGD, noise 4: ")
+    assert said(decision, "Too much").endswith(
+        "natural, 8 nats a use (9.3 nats on average over records, 0.3 of them by labels)."
+    )
     assert said(decision, "Without any bound: ") == "Without any bound: undefended."
     page = decision_page(decision)
     assert "://" not in page  # it asks for nothing
-    assert page.count('<td class="number">1.5</td>') == page.count("<td>no bound</td>") == 1
+    assert page.count(f"<td>{amount}</td>") == page.count(f"<td>{private}</td>") == page.count("<td>no bound</td>") == 1
     assert page.count('<td class="number">no limit</td>') == 2  # natural, 8 nats: who, and 99.99 % of the variance
 
 
@@ -247,8 +262,7 @@ def test_where_dp_sgd_comes_nearest_the_five_lines_apply_it(decision, names):
     assert f"{most + 0.05:.1f} % (DP)</td>" in decision_page(vague)
     assert "(DP)</td>" not in decision_page(
         dataclasses.replace(
-            vague,
-            trainings=TRAININGS | {"dpsgd-4.0": private | {"leakage": {"replica": {"record": 0.1}, "labels": 0.0}}},
+            vague, trainings=TRAININGS | {"dpsgd-4.0": private | {"statement": TRAININGS["dpsgd-4.0"]["statement"]}}
         )
     )
 
@@ -331,7 +345,7 @@ def test_arms_are_means_over_replicas_of_full_trainings_and_the_strongest_attack
     assert plain["accuracy"] == pytest.approx(0.9025)
     assert plain["accuracy_low"] < plain["accuracy"] < plain["accuracy_high"]
     assert arms["auc"].tolist() == pytest.approx([0.7, 0.6, 0.6, 0.6])
-    assert arms.xs("dpsgd")["epsilon"].tolist() == ["12"]
+    assert [bound.epsilon for bound in arms.xs("dpsgd")["bound"]] == [EPSILON]
 
 
 def with_diverged(decision: Decision, run: str, replicas: int) -> Decision:

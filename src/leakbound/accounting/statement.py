@@ -6,7 +6,7 @@ short form, the numbers, tags or metrics. Each form names in itself what the num
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -89,13 +89,24 @@ class Statement:
 
     @property
     def derived(self) -> bool:
-        """True if the accountant derived a finite number, which bounds the release if the noise is secret."""
-        return not self.why_not and math.isfinite(self.nats)
+        """True if there is a finite number, nats or ε alone, which bounds the release if the noise is secret."""
+        finite = math.isfinite(self.nats) or (self.epsilon is not None and math.isfinite(self.epsilon))
+        return not self.why_not and finite
 
     @property
     def bounded(self) -> bool:
         """True if the release has a bound: one was derived, and the noise is secret."""
         return self.derived and self.secure
+
+    @property
+    def if_secret(self) -> "Statement":
+        """The statement of the same release, had its noise been drawn in secret."""
+        return replace(self, secure=True)
+
+    @property
+    def amount(self) -> str:
+        """The number alone, for whom it holds and what of labels it holds, of a bound that was derived."""
+        return self._amount() if self.derived else NO_BOUND
 
     @property
     def subject(self) -> str:
@@ -151,6 +162,7 @@ class Statement:
         if self.epsilon is None:
             return nats + labels
         delta = "" if self.delta is None else f" at δ = {self.delta:g}"
+        nats = nats if math.isfinite(self.nats) else f"for every {self.unit}"
         return f"ε = {_up(self.epsilon)}{delta} ({self.adjacency} {self.unit}), {nats}{labels}"
 
     def numbers(self) -> dict[str, Any]:
@@ -188,7 +200,9 @@ class Statement:
         kind = KINDS[0] if self.secure else KINDS[1]
         whose = self.unit if self.unit != "record" or self.group == 1 else "record_with_copies"
         labels = LABEL_WORDS[self.label_kind]
-        values = {f"nats_per_{whose}_{'each' if self.every else 'average'}_{labels}": self.nats}
+        values = {}
+        if math.isfinite(self.nats):
+            values[f"nats_per_{whose}_{'each' if self.every else 'average'}_{labels}"] = self.nats
         if self.epsilon is not None and math.isfinite(self.epsilon):
             values[f"epsilon_per_{whose}_each_with_labels"] = self.epsilon
         return {f"{kind}/{name}": value for name, value in values.items()}

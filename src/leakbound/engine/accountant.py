@@ -325,7 +325,7 @@ def alike(facts: Any, others: Mapping[str, Any]) -> bool:
 
 def guarantee(engine: Any) -> str:
     """Describe what a :class:`leakbound.ChannelEngine` guarantees and assumes, a fact in each line."""
-    assumed = [f"  - {assumption}" for assumption in _assumptions(engine)]
+    assumed = [f"  - {assumption}" for assumption in assumptions(engine)]
     return "\n".join([*_guaranteed(engine), "", "Assumed, and not checked in full:", *assumed])
 
 
@@ -379,7 +379,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield f"{likely} all labels, which are released, with at most {success:.4g}"
 
 
-def _assumptions(engine: Any) -> Iterator[str]:
+def assumptions(engine: Any) -> Iterator[str]:
     """List the conditions that the facts rest on."""
     moments = engine.calibration.moments
     shrunk = f", shrunk by {moments.shrinkage:.2g}" if moments.shrinkage else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,11 +17,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from leakbound import __version__
+from leakbound.accounting.sheet import Release, StatedData, sheet
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
-from leakbound.engine.accountant import Account, LeakageAccountant, check_noise, facts_of, guarantee
+from leakbound.engine.accountant import (
+    Account,
+    LeakageAccountant,
+    assumptions,
+    check_noise,
+    facts_of,
+    guarantee,
+)
 from leakbound.engine.calibrations import Calibration, OwnMoments, Progress, warn_of_records, warn_of_samples
 from leakbound.engine.counted import CountedRecords, checked_state
 from leakbound.engine.counting import Counter
@@ -38,6 +48,7 @@ from leakbound.engine.records import (
 )
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import BatchNoise, ProtectedDataset, ProtectedLoader, in_ranks, together
+from leakbound.engine.sheets import SEES, check_sheet, digest, today, write_sheet
 from leakbound.engine.targets import Target, as_target
 
 _COMPARED = 256  # records of a dataset that an evaluation reads
@@ -534,6 +545,48 @@ class ChannelEngine:
     def secure(self) -> bool:
         """True if no seed repeats the noise."""
         return self._seed is None
+
+    def write_statement(
+        self,
+        path: str | Path,
+        *,
+        data: str | Path,
+        release: str = "all that is computed from the noisy records",
+        sees: Sequence[tuple[str, str]] = SEES,
+        date: datetime.date | None = None,
+    ) -> dict[str, Any]:
+        """Write what the release reveals on one page of A4 to sign, and the same as JSON next to it.
+
+        Args:
+            path: The page, a new file ``.html``. Only you can read it, since a digest identifies the data
+                among candidates.
+            data: File or folder of the records, whose digest the page then has, or their name.
+            release: What is given away.
+            sees: Who, and what they see, in pairs.
+            date: Date of the statement. Default: today, UTC.
+
+        Returns:
+            The values of the page (:func:`leakbound.accounting.sheet.sheet`).
+
+        Raises:
+            GuaranteeError: If nothing was released yet, or the file is there already.
+        """
+        page = Path(path)
+        check_sheet(page)
+        account = self.leakage()
+        if not account.uses:
+            raise GuaranteeError(f"{page}: nothing was released yet, so there is nothing to state")
+        digits, of = digest(Path(data)) if Path(data).exists() else (None, "")
+        facts = sheet(
+            {release: account.statement(secure=self.secure)},
+            StatedData(str(data), sum(map(len, self.uses.values())), None, digits, of),
+            Release(release, sees=sees, limit=str(self.target)),
+            version=__version__,
+            date=date or today(),
+            assumptions=[*assumptions(self)],
+        )
+        write_sheet(page, facts)
+        return facts
 
     def counts(self) -> str:
         """Say since when its ledger counts, in how many runs, and how many records."""

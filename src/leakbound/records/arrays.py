@@ -182,6 +182,36 @@ def read_arrays(path: Path, *, labelled: bool = False) -> Arrays:
     return Arrays(path, values, labels, names, unread, last)
 
 
+def read_owners(path: Path, name: str, count: int) -> list[str]:
+    """Read whose each record of a file of arrays is.
+
+    Args:
+        path: File that :func:`read_arrays` has read.
+        name: Name of the array of owners in it.
+        count: Number of records.
+
+    Raises:
+        DatasetError: If the file has no such array, or one of another form.
+    """
+    with _opened(path) as held:
+        arrays = {} if isinstance(held, np.ndarray) else held
+        if name not in arrays:
+            listed = ", ".join(each for each in arrays if not each.startswith("__"))
+            array = name if name.isidentifier() else "owners"
+            raise DatasetError(
+                f"{path}: has no array {name!r} of owners; it holds {listed or 'one array without a name'}. Write "
+                f"it by numpy.savez('mine.npz', records=..., labels=..., {array}=...)"
+            )
+        owners = np.asarray(arrays[name])
+    owners = owners.ravel() if owners.ndim == 2 and 1 in owners.shape else owners
+    if owners.shape != (count,) or owners.dtype.kind not in "iuUSb":
+        raise DatasetError(
+            f"{path}: owners {name!r} are {owners.dtype} of shape {owners.shape}; allowed are whole numbers or texts, "
+            f"one for each of the {count} records"
+        )
+    return [str(owner) for owner in owners.tolist()]
+
+
 def _pair(path: Path, held: Mapping[str, np.ndarray], *, labelled: bool) -> tuple[str, str]:
     """Choose the names of records and labels."""
     for names in _PAIRS:

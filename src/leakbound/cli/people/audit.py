@@ -119,6 +119,7 @@ def audit(
     color: record_options.ColorOption = None,
     span: record_options.RangeOption = None,
     exclude: record_options.ExcludeOption = None,
+    owner: record_options.OwnerOption = None,
 ) -> None:
     """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
 
@@ -131,7 +132,7 @@ def audit(
     public
     """
     needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
-    more = (references, canaries, epsilon, delta, nats, out, resize, color, span, exclude)
+    more = (references, canaries, epsilon, delta, nats, out, resize, color, span, exclude, owner)
     if run is not None:
         if any(value is not None for value in (*needed.values(), *more)):
             raise typer.BadParameter(
@@ -149,7 +150,7 @@ def audit(
         files = NetworkFiles(checkpoint, script, members, others, references, canaries)
         form = PictureForm(resize, color, span)
         reading = {"label": label, "image": image, "form": form, "exclude": exclude or ()}
-        audit_checkpoint(files, bound, confidence, seed, out, as_json, **reading)
+        audit_checkpoint(files, bound, confidence, seed, out, as_json, owner=owner, **reading)
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
@@ -166,16 +167,21 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
             f"-j 2 --configfile {configfile} -- {' '.join(missing)}"
         )
     rows = {name: read_table(path, SCORES, "attack") for name, path in files.items()}
-    leakage = None
+    leakage: Any = None
+    statements: dict[str, Any] = {}
     if table.runs[run].rounds:
-        leakage = read_record(output(root, "train", run, "provenance"), "train").get("leakage")
+        record = read_record(output(root, "train", run, "provenance"), "train")
+        leakage, statements = record.get("leakage"), record.get("statement") or {}
     scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
     limits = evidence(rows, scores, leakage, confidence, uploads)
     listed = [limit.to_dict() for limit in limits]
     if as_json:
-        facts = {"run": run, "confidence": confidence, "evidence": listed}
+        facts = {"run": run, "confidence": confidence, "statement": statements, "evidence": listed}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:
+        sys.stdout.writelines(f"{each['sentence']}\n" for each in statements.values())
+        if statements and not statements["replica"]["secure"]:
+            sys.stdout.write("allowed: what would be allowed if the noise were secret\n")
         cells = [[_text(limit[name]) for name in _COLUMNS] for limit in listed]
         sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
     if alarms := [limit for limit in limits if limit.alarming]:

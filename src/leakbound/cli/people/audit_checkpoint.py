@@ -2,9 +2,11 @@
 
 import importlib.util
 import json
+import math
 import pickle
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
@@ -18,9 +20,10 @@ import typer
 
 from leakbound import storage
 from leakbound.accounting.coin_limits import DELTA, StatedBound
+from leakbound.accounting.statement import Statement
 from leakbound.attacks.membership.audited_records import ReferenceScores
 from leakbound.attacks.membership.network_audit import NetworkAudit, audit_network
-from leakbound.cli.people import own_records
+from leakbound.cli.people import own_records, owners
 from leakbound.cli.people.files import refusing
 from leakbound.cli.terminal import counted, text_table
 from leakbound.records.arrays import is_array_file, read_arrays
@@ -84,18 +87,28 @@ def audit_checkpoint(
     seed: int,
     out: Path | None,
     as_json: bool,
+    *,
+    owner: str | None = None,
     **reading: Any,
 ) -> None:
     """Audit a network, write the results, and exit with code 1 if the bound is contradicted.
 
-    Further parameters are those of :func:`leakbound.records.collection.read_collection`.
+    With ``owner`` one record of each owner is audited, drawn by chance, so that records of one person are not
+    taken for independent ones. Further parameters are those of :func:`leakbound.records.collection.read_collection`.
 
     Raises:
         BadParameter: If a file or the script cannot be used.
     """
     if out is not None:
         own_records.check_absent(out)
-    members, others = _records(files, reading)
+    if owner is not None and files.references is not None:
+        raise typer.BadParameter(
+            f"--owner {owner}: outputs of reference networks are of all records; leave --references out"
+        )
+    members, others = _records(files, {**reading, "owner": owner})
+    group = 1
+    if owner is not None:
+        (members, group), (others, _) = _one_of_each_owner(files, members, others, seed)
     references = canaries = None
     if files.references is not None:
         inside = ("inside_members", "inside_others")
@@ -113,7 +126,7 @@ def audit_checkpoint(
             confidence=confidence,
             seed=seed,
         )
-    facts = _facts(files, audit)
+    facts = _facts(files, audit, _statement_of(bound, group, owned=owner is not None))
     if out is not None:
         from leakbound.figures.report.page import audit_page
 
@@ -134,13 +147,22 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
         DatasetError: If a folder or table cannot be read.
     """
     pairs, forms = [], []
+    owner = reading["owner"]
+    reading = {name: value for name, value in reading.items() if name != "owner"}
     for option, path in (("members", files.members), ("others", files.others)):
         if not path.exists():
             raise typer.BadParameter(f"--{option} {path}: it is not there{nearest_path(path)}")
         if path.is_dir() or (path.is_file() and not is_array_file(path)):
+            left_out = owners.left_out(path, owner, [*reading["exclude"]]) or ()
             with refusing(f"--{option}", DatasetError):
-                held = read_collection(path, labelled=True, **reading)
-            pairs.append((held.values, np.asarray(held.labels)))
+                held = read_collection(path, labelled=True, **{**reading, "exclude": left_out})
+            pairs.append(
+                (
+                    held.values,
+                    np.asarray(held.labels),
+                    *(() if owner is None else (owners.owners_of(held, owner),)),
+                )
+            )
             own_records.say_classes(path, held.classes, pairs[-1][1], {})
             forms.append(
                 f"classes {shown(held.classes)}, columns {shown(held.names if held.kind == 'table' else ())}"
@@ -148,7 +170,8 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
         else:
             with refusing(f"--{option}", DatasetError):
                 arrays = read_arrays(path, labelled=True)
-            pairs.append((arrays.values, np.asarray(arrays.labels)))
+            whose = () if owner is None else (owners.owners_at(path, owner, len(arrays.values)),)
+            pairs.append((arrays.values, np.asarray(arrays.labels), *whose))
             forms.append("arrays")
     if forms[0] != forms[1]:
         raise typer.BadParameter(
@@ -156,6 +179,44 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
             "form, so that labels and columns mean the same"
         )
     return pairs
+
+
+def _one_of_each_owner(
+    files: NetworkFiles, members: tuple[Any, ...], others: tuple[Any, ...], seed: int
+) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """Yield members and non-members, of each owner one record, and how many records an owner has at most.
+
+    Raises:
+        BadParameter: If somebody is an owner of both.
+    """
+    if both := {*members[2]} & {*others[2]}:
+        raise typer.BadParameter(
+            f"--others {files.others}: {shown(sorted(both))} also own records of --members {files.members}, so the "
+            "network knows them; leave their records out"
+        )
+    for values, labels, whose in (members, others):
+        rows = owners.one_of_each(whose, seed)
+        yield (values[rows], labels[rows]), max(Counter(whose).values())
+
+
+def _statement_of(bound: StatedBound | None, group: int, *, owned: bool) -> Statement | None:
+    """Put the bound that the options state into words. It holds as it was given, and is what the audit tests."""
+    if bound is None:
+        return None
+    nats = bound.quantity == "nats"
+    return Statement(
+        release="the network's weights",
+        unit="owner" if owned else "record",
+        group=group,
+        labels=0.0,
+        label_kind="covered",
+        every=not nats,
+        secure=True,
+        assumptions=("the bound and its secure noise are as the options state them",),
+        values=bound.value if nats else math.inf,
+        epsilon=None if nats else bound.value,
+        delta=None if nats else bound.delta,
+    )
 
 
 def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] = ()) -> tuple[Any, ...]:
@@ -262,7 +323,7 @@ def _shown(what: str) -> Iterator[None]:
         raise typer.BadParameter(f"{what}: {type(error).__name__}: {error}") from error
 
 
-def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
+def _facts(files: NetworkFiles, audit: NetworkAudit, statement: Statement | None) -> dict[str, Any]:
     """Return plain values of an audit, for JSON and for the page."""
     best = audit.choices[None]
     measures = [_measure("AUC", best, 0.5, audit.areas[best])]
@@ -279,6 +340,7 @@ def _facts(files: NetworkFiles, audit: NetworkAudit) -> dict[str, Any]:
         "measures": measures,
         "limits": [asdict(limit) | {"contradicts": limit.contradicts} for limit in audit.limits],
         "bound": None if audit.bound is None else asdict(audit.bound),
+        "statement": statement and statement.numbers(),
         "confidence": audit.confidence,
         "verdict": audit.verdict,
         "contradicted": audit.contradicted,
@@ -313,6 +375,7 @@ def _text(facts: Mapping[str, Any], out: Path | None) -> str:
         f"and {facts['evaluated_others']}, which no attacker was chosen on",
         text_table(cells, left=5),
         text_table(limits, left=2) + _MEANING,
+        *([] if facts["statement"] is None else [f"as given: {facts['statement']['sentence']}"]),
         facts["verdict"],
         *([] if out is None else [f"{out}: {out.stat().st_size / 1e3:.0f} kB"]),
     ]

@@ -15,8 +15,9 @@ import typer
 
 from leakbound import storage
 from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import Statement, state
 from leakbound.channels.covariance import LARGE
-from leakbound.cli.people import own_records, record_options
+from leakbound.cli.people import own_records, owners, record_options
 from leakbound.cli.people.files import refusing
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted, text_table
@@ -66,6 +67,7 @@ def calibrate_records(
     exclude: record_options.ExcludeOption = None,
     categories: record_options.CategoriesOption = None,
     missing: record_options.MissingOption = None,
+    owner: record_options.OwnerOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -90,17 +92,26 @@ def calibrate_records(
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
+    reading: dict[str, Any] = {
+        "label": label,
+        "image": image,
+        "exclude": owners.left_out(path, owner, exclude),
+    }
     reading |= {"categories": categories, "missing": missing}
     private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+    whose = None if owner is None else owners.owners_of(private, owner)
+    most = 1 if whose is None else owners.most_records(private.values, whose)
     if out is not None:
         private = _for_workflow(out, private)
         others = None if others is None else _for_workflow(out, others)
     weights = own_records.weights_of(box, shape or "natural", private)
     source = others or private
     own_records.check_reachable(target, source)
-    calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights)
-    rows = [_row(calibration, private, uses, candidates) for calibration in calibrations]
+    calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights, most)
+    about: Any = {"labelled": len(private.classes), "owned": owner is not None, "most": most}
+    statements = [_stated(each, uses, to_private=others is None, **about) for each in calibrations]
+    counts: Any = (uses, candidates, most)
+    rows = [_row(*pair, private.unit, *counts) for pair in zip(calibrations, statements, strict=True)]
     compared = None
     if others is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
@@ -111,6 +122,7 @@ def calibrate_records(
         _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
     moments = calibrations[0].moments
     facts = {
+        "releases_of_an_owner": None if owner is None else most,
         "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
         "uses": uses,
         "units": own_records.units(source),
@@ -155,9 +167,9 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
 
 
 def _calibrated(
-    shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None
+    shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None, most: int
 ) -> list[Calibration]:
-    """Find the channel of least noise of each shape that meets the target.
+    """Find the channel of least noise of each shape that meets the target, for ``most`` releases of an owner together.
 
     Raises:
         BadParameter: If a shape has none.
@@ -170,7 +182,8 @@ def _calibrated(
             shape = SHAPES.get(name)
             with refusing(target):
                 spectrum = shape.decompose(moments, weights=weights)
-                calibrations.append(target.solve(shape, spectrum, moments, target.uses or 1))
+                planned = owners.for_owners(target, source.values, name, weights, most)
+                calibrations.append(planned.solve(shape, spectrum, moments, planned.uses or 1))
             each(1)
     with own_records.warned():
         warn_of_records(source.values, calibrations[0])
@@ -213,21 +226,38 @@ def _compared(
     return None if capacity.nats == math.inf else capacity.rounded, capacity.records
 
 
-def _row(calibration: Calibration, private: Collection, uses: int, candidates: int) -> dict[str, Any]:
-    """Return the facts of a channel after all uses, for the record that leaks most, in the records' units."""
-    nats = calibration.information(uses)
+def _stated(
+    calibration: Calibration, uses: int, *, labelled: int, owned: bool, most: int, to_private: bool
+) -> Statement:
+    """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner."""
+    return state(
+        "all noisy copies",
+        secure=True,
+        labels=most * math.log(labelled) if labelled else "none",
+        added=most * calibration.information(uses),
+        unit="owner" if owned else "record",
+        group=most,
+        uncovered=("the noise itself, a statistic of these records",) if to_private else (),
+    )
+
+
+def _row(
+    calibration: Calibration, statement: Statement, unit: float, uses: int, candidates: int, most: int
+) -> dict[str, Any]:
+    """Return the facts of a channel after all uses, for whom leaks most, in the records' units."""
     std = own_records.deviations(calibration.channel)
-    unit = private.unit
     return {
         "shape": calibration.channel.shape,
         "std": unit * std["root_mean_square"],
         "std_least": unit * std["least"],
         "std_largest": unit * std["largest"],
         "capacity": calibration.information(1),
-        "values": nats,
-        "record": nats + (math.log(len(private.classes)) if private.classes else 0.0),
-        "mse": unit**2 * calibration.linear_error(uses),
-        "identification": naming_bound(nats, candidates),
+        "values": statement.values,
+        "record": statement.nats,
+        # What the other records of an owner give away of one is not known.
+        "mse": unit**2 * calibration.linear_error(uses) if most == 1 else None,
+        "identification": naming_bound(statement.values, candidates),
+        "statement": statement.numbers(),
     }
 
 
@@ -248,14 +278,20 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Write the rows for people, and the meaning of their columns."""
     cells = []
     for row in rows:
-        numbers = (f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
+        numbers = ("-" if row[name] is None else f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
         cells.append([row["shape"], *numbers, record_options.limit_text(row["identification"])])
     private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",
+        *(f"leakage, {row['shape']}: {row['statement']['sentence']}" for row in rows),
         f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
         f"one copy, all copies: most nats that one noisy copy reveals about a record on average, and {facts['uses']} "
-        "together; with label: plus its label, which is not protected",
+        "together; with label: plus its label, which is not protected"
+        + (
+            ""
+            if facts["releases_of_an_owner"] is None
+            else "; the last two for all records of one owner together"
+        ),
         f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
         f"errs by {facts['mse_mean']:.5g}",
         "identified: largest probability of identifying a record among "

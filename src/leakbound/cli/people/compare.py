@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -21,12 +21,13 @@ import yaml
 from jaxtyping import Float
 
 from leakbound import storage
+from leakbound.accounting.sheet import Release, StatedData
 from leakbound.channels.calibration import water_filling
 from leakbound.channels.covariance import population_moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
 from leakbound.cli.inputs import read_dataset
-from leakbound.cli.people import own_records, record_options
+from leakbound.cli.people import own_records, record_options, sheets
 from leakbound.cli.people.files import refusing
 from leakbound.cli.results import read_usage
 from leakbound.cli.steps.job_list import job_list
@@ -41,6 +42,9 @@ from leakbound.datasets import Drawing, ImageDataset, Split, prepare
 from leakbound.jobs.job_costs import job_cost, wall_seconds
 from leakbound.jobs.paths import output
 from leakbound.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
+
+if TYPE_CHECKING:
+    from leakbound.figures.report.decision import Decision
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
@@ -374,7 +378,7 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None, inputs:
 
 def _write_page(config: Config, home: Path) -> None:
     """Write the page of a finished comparison, and print its first sentences and its path."""
-    from leakbound.figures.report.decision import Decision, decision_page
+    from leakbound.figures.report.decision import Decision, decision_page  # slow import
 
     tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
     dataset = read_dataset(output(home, "prepare", next(iter(config.datasets)), "out"))
@@ -399,6 +403,44 @@ def _write_page(config: Config, home: Path) -> None:
     )
     page = home / "decision.html"
     storage.write_text(page, decision_page(decision), sealed=False)
+    _write_sheet(decision, home)
     size = f"{page}: {page.stat().st_size / 1e3:.0f} kB"
     choice, *applied = decision.next_step
     sys.stdout.write("\n".join([choice, *decision.sentences, *applied, size, ""]))
+
+
+def _write_sheet(decision: "Decision", home: Path) -> None:
+    """Write the statement on paper of a comparison: its networks as they are, first the arm that the page chooses."""
+    arm = decision.winner if decision.winner is not None else decision.nearest
+    arms = list(decision.arms.itertuples())
+    arms.sort(key=lambda row: arm is None or row.Index != arm.name)
+    bounds = {f"{row.label} {row.level}".strip(): row.statement for row in arms}
+    name, dataset = next(iter(decision.config.datasets.items()))
+    prepared = storage.read_json(output(home, "prepare", name, "provenance"))
+    members = int(arms[0].event.population)
+    release = Release(
+        "the networks of a comparison, with noise from a seed",
+        str(home),
+        sees=(
+            (
+                "Whoever has a network or its uploads",
+                "what the table above says of it; the noise can be subtracted",
+            ),
+            ("You alone", "this folder: records, networks, attacks, pages"),
+        ),
+        limit="identification of at most 50 %",
+    )
+    sheets.of_networks(
+        home / "statement.html",
+        bounds,
+        StatedData(
+            f"{dataset.path or name} (members of one network)",
+            members,
+            None,
+            prepared["content"],
+            "the prepared records",
+        ),
+        release,
+        ("the attacker's records are public, and the records have the covariance of these",),
+        replace=True,
+    )

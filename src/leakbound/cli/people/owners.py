@@ -1,4 +1,4 @@
-"""Owners of the user's records: a column of a table or Parquet file, or a part of the paths of pictures."""
+"""Owners of the user's records: a column, an array of a file of arrays, or a part of the paths of pictures."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
-from scipy.optimize import brentq
 
 from leakbound.accounting.leakage import joint_information
 from leakbound.channels.shapes import shape_named
+from leakbound.cli.people.files import refusing
 from leakbound.engine.targets import Capacity, Leakage, Reconstruction, Target
 
 if TYPE_CHECKING:
     from leakbound.records.collection import Collection
+
+
+def left_out(path: Path, owner: str | None, exclude: list[str] | None) -> list[str] | None:
+    """Return the columns that are no values of a record: those that are excluded, and a table's column of owners."""
+    from leakbound.records.arrays import is_array_file
+    from leakbound.records.tables import is_table
+
+    if owner is None or not is_table(path) or is_array_file(path):
+        return exclude
+    return [*(exclude or []), owner]
 
 
 def owners_of(private: Collection, owner: str) -> list[str]:
@@ -27,40 +38,68 @@ def owners_of(private: Collection, owner: str) -> list[str]:
     Raises:
         BadParameter: If a record has none, or the form of the records names none.
     """
-    if private.kind == "folders":
-        return _of_paths(private, owner)
-    if private.kind == "array" or private.origin.suffix.lower() == ".npz":
-        raise typer.BadParameter(
-            f"--owner {owner}: {private.origin} has no columns; give a table, a Parquet file or a folder of images"
-        )
+    return owners_at(
+        private.origin, owner, len(private), private.names if private.kind == "folders" else None
+    )
+
+
+def owners_at(path: Path, owner: str, count: int, names: Sequence[str] | None = None) -> list[str]:
+    """Return the owner of each record of a file or folder.
+
+    Args:
+        path: The file or folder.
+        owner: Column, name of an array, or pattern.
+        count: Number of records.
+        names: Paths of pictures below a folder. None for other records.
+
+    Raises:
+        BadParameter: If a record has none, or the form of the records names none.
+    """
+    from leakbound.records.arrays import is_array_file, read_owners
+    from leakbound.records.records import DatasetError
+
+    if names is not None:
+        return _of_paths(path, names, owner)
+    if is_array_file(path):
+        if path.suffix.lower() not in (".npz", ".mat"):
+            raise typer.BadParameter(
+                f"--owner {owner}: {path} holds one array without a name; write records and owners into one file, by "
+                f"numpy.savez('mine.npz', records=..., labels=..., {owner if owner.isidentifier() else 'owners'}=...)"
+            )
+        with refusing("--owner", DatasetError):
+            return read_owners(path, owner, count)
     import pandas as pd
 
     from leakbound.storage.parquet import shards
 
     try:
-        if private.origin.is_dir() or private.origin.suffix.lower() == ".parquet":
-            parts = [pd.read_parquet(shard, columns=[owner])[owner] for shard in shards(private.origin)]
+        if path.is_dir() or path.suffix.lower() == ".parquet":
+            parts = [pd.read_parquet(shard, columns=[owner])[owner] for shard in shards(path)]
             column = pd.concat(parts, ignore_index=True)
         else:
-            column = pd.read_csv(private.origin, usecols=[owner], dtype=str, sep=None, engine="python")[owner]
+            column = pd.read_csv(path, usecols=[owner], dtype=str, sep=None, engine="python")[owner]
     except (KeyError, OSError, ValueError) as error:
+        raise typer.BadParameter(f"--owner {owner}: is no column that can be read from {path}") from error
+    if len(column) != count:
         raise typer.BadParameter(
-            f"--owner {owner}: is no column that can be read from {private.origin}"
-        ) from error
-    if len(column) != len(private):
-        raise typer.BadParameter(
-            f"--owner {owner}: {private.origin} has {len(column)} rows and {len(private)} records; leave out the rows "
-            "that are no records"
+            f"--owner {owner}: {path} has {len(column)} rows and {count} records; leave out the rows that "
+            "are no records"
         )
     if column.isna().any():
         raise typer.BadParameter(
-            f"--owner {owner}: record {int(column.isna().to_numpy().argmax())} of {private.origin} has none; give each "
-            "record the name or number of whom it is about"
+            f"--owner {owner}: record {int(column.isna().to_numpy().argmax())} of {path} has none; give each record "
+            "the name or number of whom it is about"
         )
     return [str(value) for value in column]
 
 
-def _of_paths(private: Collection, pattern: str) -> list[str]:
+def one_of_each(owners: Sequence[str], seed: int) -> np.ndarray:
+    """Draw one record of each owner, so that the drawn records are of different owners. Returns sorted rows."""
+    rows = np.random.default_rng(seed).permutation(len(owners))
+    return np.sort(rows[np.unique(np.asarray(owners)[rows], return_index=True)[1]])
+
+
+def _of_paths(path: Path, names: Sequence[str], pattern: str) -> list[str]:
     """Return what the group of a pattern is in the path of each picture below the folder."""
     try:
         expression = re.compile(pattern)
@@ -70,10 +109,10 @@ def _of_paths(private: Collection, pattern: str) -> list[str]:
         raise typer.BadParameter(
             f"--owner {pattern}: has {expression.groups} groups; put the owner in brackets, e.g. '(p[0-9]+)_'"
         )
-    matches = [expression.search(name) for name in private.names]
-    for name, match in zip(private.names, matches, strict=True):
+    matches = [expression.search(name) for name in names]
+    for name, match in zip(names, matches, strict=True):
         if match is None or not match[1]:
-            raise typer.BadParameter(f"--owner {pattern}: is not in the path {name} of {private.origin}")
+            raise typer.BadParameter(f"--owner {pattern}: is not in the path {name} of {path}")
     return [match[1] for match in matches if match is not None]
 
 
@@ -105,6 +144,8 @@ def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, mo
     Raises:
         BadParameter: If it is an error of reconstruction.
     """
+    from scipy.optimize import brentq  # slow import
+
     uses = target.uses or 1
     if most == 1:
         return target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 from collections import Counter
@@ -23,6 +22,7 @@ from leakbound.cli.people.files import check_outputs, refusing
 from leakbound.cli.people.guidance import write_guidance
 from leakbound.cli.terminal import counted
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.sheets import digest
 from leakbound.storage.seals import created
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def protect(
     categories: record_options.CategoriesOption = None,
     missing: record_options.MissingOption = None,
     owner: record_options.OwnerOption = None,
+    sheet: record_options.StatementOption = None,
     values: Annotated[
         Literal["png", "npy"],
         typer.Option(
@@ -125,13 +126,17 @@ def protect(
         raise typer.BadParameter(
             f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
         )
-    from leakbound.cli.people import owners
-    from leakbound.records.tables import is_table
+    from leakbound.cli.people import owners, sheets
 
-    if owner is not None and is_table(path):
-        exclude = [*(exclude or []), owner]
-    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
+    if sheet is not None:
+        sheets.check(sheet, out)
+    reading: dict[str, Any] = {
+        "label": label,
+        "image": image,
+        "exclude": owners.left_out(path, owner, exclude),
+    }
     reading |= {"categories": categories, "missing": missing}
+    limit = sheets.limit_of(target)
     with own_records.noted() as warnings:
         private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
         own_records.check_reachable(target, others or private)
@@ -153,22 +158,18 @@ def protect(
                 "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
                 "written": written,
                 "warnings": warnings,
-                "digest": _digest(folder),
+                "digest": digest(folder)[0],
             }
             storage.write_json(folder / STATEMENT, statement, sealed=False)
+    if sheet is not None:
+        people = None if whose is None else len({*whose})
+        sheets.of_copies(sheet, statement, path, out, people, limit)
     sys.stdout.write(_text(statement, out))
     if others is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
             f"by the moments of {capacity.records} different given records all planned copies reveal "
             f"{capacity.rounded:g} nats about the values of a record; this number is in no file, keep it to yourself\n"
         )
-
-
-def _digest(folder: Path) -> str:
-    """Compute SHA-256 over the output of sha256sum for all files of a folder, sorted by name."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    lines = "".join(f"{storage.file_hash(folder / name)}  {name}\n" for name in names)
-    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _warn_of_noise(engine: ChannelEngine, private: Collection, seed: int | None) -> None:

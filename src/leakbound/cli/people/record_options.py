@@ -94,10 +94,20 @@ StandardizeOption = Annotated[
 OwnerOption = Annotated[
     str | None,
     typer.Option(
-        metavar="COLUMN|PATTERN",
-        help="Whose a record is: a column of a table or Parquet file, which is left out of the copies, or, for a "
-        "folder of images, a regular expression whose group is the owner in a path, e.g. '(p[0-9]+)_'. The "
-        "target is then one for all records of an owner together.",
+        metavar="COLUMN|ARRAY|PATTERN",
+        help="Whose a record is: a column of a table or Parquet file, which is no value of a record, an array of a "
+        "file .npz or .mat, or, for a folder of images, a regular expression whose group is the owner in a path, e.g. "
+        "'(p[0-9]+)_'. Targets and bounds are then for all records of an owner together.",
+    ),
+]
+StatementOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--statement",
+        metavar="FILE.html",
+        parser=path_of,
+        help="Also write what is revealed on one page of A4 to sign, and the same as .json next to it. They name the "
+        "records and are for you and your privacy officer alone.",
     ),
 ]
 ExcludeOption = Annotated[

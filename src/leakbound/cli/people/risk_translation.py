@@ -14,6 +14,7 @@ import typer
 
 from leakbound.accounting import risk as accounting
 from leakbound.accounting.risk import bound_text as _up
+from leakbound.accounting.statement import state
 from leakbound.cli.people import record_options
 from leakbound.cli.terminal import text_table
 
@@ -71,6 +72,14 @@ def risk(
     exclude: record_options.ExcludeOption = None,
     categories: record_options.CategoriesOption = None,
     missing: record_options.MissingOption = None,
+    classes: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            metavar="CLASSES",
+            help="Number of labels, if they are released as they are and --nats leaves them out. Their nats are added.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")] = False,
 ) -> None:
     """Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.
@@ -96,11 +105,20 @@ def risk(
     counts = records or [len(private or ())]
     limits = probability or _LIMITS
     _check(counts, probability or ())
-    rows = [accounting.identification_risk(nats, count, limits) for count in counts]
+    stated = state(
+        "all uses together",
+        secure=True,
+        labels="uncounted" if classes is None else math.log(classes),
+        added=nats,
+        assumptions=["nats and secure noise are as they were given, and not checked"],
+    )
+    rows = [accounting.identification_risk(stated.nats, count, limits) for count in counts]
     facts: dict[str, Any] = {
-        "nats": nats,
+        "nats": stated.nats,
+        "statement": stated.numbers(),
         "identification": [asdict(row) for row in rows],
-        "membership": dict(zip(("advantage", "auc"), accounting.membership_bound(nats), strict=True)),
+        "membership": dict(zip(("advantage", "auc"), accounting.membership_bound(stated.nats), strict=True)),
+        # Labels say nothing of the values behind the noise, whose nats are those that were given.
         "reconstruction": None
         if private is None
         else _reconstruction(private, nats) | {"records": str(data)},
@@ -141,12 +159,13 @@ def _words(
     facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk], limits: Sequence[float]
 ) -> str:
     """Write the facts for people. Risks are rounded up, and suggested nats and remaining errors down."""
-    nats = f"{facts['nats']:g} nats"
+    nats = f"{facts['nats']:.6g} nats"
     cells = [
         ["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)],
         *(_cells(row, limits) for row in rows),
     ]
-    lines = [_vacuous(nats, row) for row in rows if row.epsilon is None]
+    stated = f"as given, and not checked: {facts['statement']['sentence']}"
+    lines = [stated, *(_vacuous(nats, row) for row in rows if row.epsilon is None)]
     members, errors = (facts[name] for name in ("membership", "reconstruction"))
     bounds = (record_options.limit_text(members[name]) for name in ("advantage", "auc"))
     said = "limits on membership inference: TPR - FPR {}, AUC {}".format(*bounds)

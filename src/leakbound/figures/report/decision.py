@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy import stats
 
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import bound_text, dp_naming_bound, identification_information, naming_bound
+from leakbound.accounting.statement import Statement
 from leakbound.claims.statistics import Estimate, mean_interval
 from leakbound.config.comparing import shares
 from leakbound.config.data import size_of
@@ -33,6 +34,7 @@ _OUTCOMES = {
 }
 _MEMBERSHIP = ("strongest", "white_box")
 _GUESSING = 0.5  # AUC
+_RELEASE = "the uploads of a whole training"  # which bounds of its weights hold for, too
 _INVERTED = ["metric", "variant", "chosen", "status", "level", "value"]
 _APPLIED = ("natural", "white", "least_power", "rate_distortion", "dpsgd")  # personalized noise needs weights
 _CERTAIN = 0.99  # probability from which a bound on identification limits nothing
@@ -152,14 +154,11 @@ class Decision:
                 accuracy = of_arm[of_arm["metric"] == "test_accuracy"]
                 areas = of_arm[of_arm["metric"] == "auc"]
                 attackers = [name for name in _MEMBERSHIP if name in areas["variant"].array]
-                # Of one network, not of all replicas.
-                epsilon = of_arm[(of_arm["metric"] == "epsilon") & (of_arm["variant"] == "")]["value"]
                 yield {
                     "defense": defense,
                     "label": style.style_of(defense).label,
                     "level": "" if level is None else style.level_label(defense, level),
                     "rate": accuracy["learning_rate"].mode().min(),
-                    "epsilon": style.epsilon_text(epsilon.mean()) if len(epsilon) else "",
                     "diverged": int(of_arm[of_arm["metric"] == "diverged"]["value"].sum()),
                     **_with_test_records(_share("accuracy", accuracy["value"]), self.tested),
                     **_share("auc", areas[areas["variant"].isin(attackers[:1])]["value"]),
@@ -168,13 +167,14 @@ class Decision:
                 }
 
     def _bounds(self, training: Mapping[str, Any]) -> dict[str, object]:
-        """Bound what one network of a run reveals about a record: nats with its label, and what these allow.
+        """Take the run's statement for one network, as it is and with secret noise, and what its nats allow.
 
         For DP the smaller bound of Hayes et al. 2023 on identification takes the place of Fano's.
         """
         event = max((PrivacyEvent(**event) for event in training["events"]), key=lambda event: event.uses)
-        stated = training["leakage"]
-        nats = math.inf if stated is None else stated["replica"]["record"] + stated["labels"]
+        statement = Statement.from_numbers(training["statement"]["replica"])
+        bound = replace(statement.if_secret, release=_RELEASE)
+        nats = bound.nats
         identified = naming_bound(nats, event.population)
         by_noise = math.inf
         if event.bound == "epsilon" and event.noise_multiplier:
@@ -182,6 +182,8 @@ class Decision:
             by_noise = dp_naming_bound(*steps, event.population, event.rows)
         return {
             "event": event,
+            "statement": statement,
+            "bound": bound,
             "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
             "nats": nats,
             "identified": min(identified, by_noise),
