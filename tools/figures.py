@@ -60,7 +60,8 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
     """Return the kept results of each figure: of its paper's networks if a run has any of them.
 
     The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
-    they have another network of the paper, or another dataset or learning rate of a federation with it.
+    they have another network of the paper, or another dataset or learning rate of a federation with it, or
+    illustrate another dataset.
     """
     found: dict[str, list[tuple[_Rank, _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
@@ -89,6 +90,8 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
             )
             rate = (ran.get("federated") or {}).get("learning_rate")
             settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}
+            if figure.illustration and "dataset" in rows:
+                settings = {(dataset, "", None) for dataset in rows["dataset"].unique().tolist()}
             found[key].append(((len(own) > 0, len(blocks), jobs), settings, kept))
     return {key: _first_and_others(each) for key, each in found.items()}
 

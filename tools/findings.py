@@ -89,11 +89,14 @@ class Numbers:
         return float(rows.groupby(["run", "learning_rate"])["value"].mean().max())
 
     def claim(self, key: str, dataset: str = "all", model: str | None = None) -> pd.Series:
-        """Row of claims.parquet of ``paper/figure/claim``: over all datasets and networks, or those of one."""
+        """Row of claims.parquet of ``paper/figure/claim``: over all datasets and networks, or those of one or both."""
         paper, figure, name = key.split("/")
         rows = self.claims
         rows = rows[(rows["paper"] == paper) & (rows["figure"] == figure) & (rows["claim"] == name)]
-        rows = rows[rows["dataset"] == dataset] if model is None else rows[rows["model"] == model]
+        if model is not None:
+            rows = rows[rows["model"] == model]
+        if model is None or dataset != "all":
+            rows = rows[rows["dataset"] == dataset]
         if len(rows) != 1:
             raise ValueError(f"{self.name}: {len(rows)} rows of {key} on {dataset}")
         return rows.iloc[0]

@@ -97,7 +97,7 @@ def evaluate_twice(
         figure: Entry of the catalogue.
         first: Rows of the first run.
         repeat: Rows of its repeat, with the replicas numbered from 0.
-        alpha: Level of the verdicts, in (0, 0.5). If the first run has no block of any claim of the figure,
+        alpha: Level of the verdicts, in (0, 0.5). If one of the runs has no block of any claim of the figure,
             there is one analysis only, at the full level.
         generator_of: As for :func:`leakbound.claims.evaluation.evaluate`.
 
@@ -115,6 +115,9 @@ def evaluate_twice(
         "repeat": evaluate(figure, repeat, alpha, generator_of),
     }
     analysed = alone["first"]["exact"] | (alone["first"]["blocks"] > 0)
+    if not (alone["repeat"]["exact"] | (alone["repeat"]["blocks"] > 0)).any():
+        once = evaluate(figure, first, alpha, generator_of)
+        return once.assign(first=once["verdict"], repeat="")
     level = alpha / 2 if analysed.any() else alpha
     verdicts = evaluate(figure, pooled_rows(first, repeat), level, generator_of)
     for name, table in alone.items():

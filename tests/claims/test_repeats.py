@@ -88,6 +88,16 @@ def test_a_figure_that_the_first_run_lacks_has_one_look_at_the_full_level():
     assert ALPHA / 2 < row["p_value"] < ALPHA  # 6 blocks go no lower than 2^-5
 
 
+def test_a_figure_that_the_repeat_lacks_has_one_look_at_the_full_level():
+    """The smallest p-value of six blocks is 1/32, which half of the level does not allow."""
+    first = rows([1.0, 1.2, 0.9, 1.1, 1.0, 0.8])
+    elsewhere = rows([1.0] * 6).assign(defense="white")  # rows of the study, none of this figure
+    table = evaluate_twice(figure(), first, elsewhere, ALPHA, generator_of).set_index("dataset").loc["all"]
+    assert (table["first"], table["repeat"], table["verdict"], table["blocks"]) == ("reproduced", "", "reproduced", 6)
+    halved = evaluated(figure(), first, ALPHA / 2, generator_of).set_index("dataset").loc["all"]
+    assert halved["verdict"] == "undecided"
+
+
 def test_a_claim_is_mixed_where_more_blocks_show_that_the_datasets_differ():
     def of_two(shift, width):
         noise = width * np.array([-1.0, 1.0, -0.5, 0.5, -1.0, 1.0])

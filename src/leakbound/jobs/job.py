@@ -27,11 +27,11 @@ _WHOLE = {
     *("log", "log_figures", "report"),
 }
 WITHOUT_FIGURES = {
-    *("prepare", "spectrum", "calibrate", "estimator"),
+    *("prepare", "covariance", "spectrum", "calibrate", "estimator"),
     *("train", "attack", "federate", "measure"),
 }
 """Rules whose results do not depend on the catalogue of figures, which takes half a second to read. Illustrations
-in it may need further ones. A dataset's covariances are one job, so that all of them must be known."""
+in it may need further ones."""
 _DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
 
@@ -157,6 +157,10 @@ class JobList:
         self.table = table
         self.steps = {step.name: step for step in steps}
         every = {(job.step, job.name): job for step in self.steps.values() for job in step.jobs(table)}
+        covariances: dict[tuple[str, str], list[Job]] = {}
+        for job in every.values():
+            if job.step == "covariance":  # whose rule declares both of a dataset
+                covariances.setdefault(rule_of(job), []).append(job)
         self.made_by = {path: job for job in every.values() for path in job.outputs.values()}
         waiting = [job for job in every.values() if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
@@ -165,6 +169,7 @@ class JobList:
             if (job.step, job.name) not in wanted:
                 wanted.add((job.step, job.name))
                 waiting += [self.made_by[path] for path in job.input_files()]
+                waiting += covariances.get(rule_of(job), ())
         self._jobs = {key: job for key, job in every.items() if key in wanted}
 
     def __iter__(self) -> Iterator[Job]:
