@@ -29,19 +29,24 @@ def sync(
     configfile: ConfigOption = Path("config/config.yaml"),
     everything: Annotated[bool, typer.Option(help="Send all runs again, e.g. to a new store.")] = False,
 ) -> None:
-    """Send to MLflow the runs that it has not accepted yet.
+    """Send to MLflow the runs that it has not accepted yet, or all of them if its database is gone.
 
     Example: leakbound sync --configfile config/small.yaml
 
     Example: leakbound sync --everything
     """
-    from leakbound.tracking.store import unreachable
+    from leakbound.tracking.store import sqlite_file, unreachable
 
     config = reading.load(configfile)
     jobs = job_list(config).of("log", "log_figures")
     logged = [job for job in jobs if Path(job.outputs["marker"]).is_file()]
-    chosen = [job for job in logged if everything or not _is_stored(job)]
-    if chosen and (why := unreachable(config.tracking.uri)):
+    database = sqlite_file(config.tracking.uri)
+    gone = database is not None and not database.exists()  # records of runs that it had accepted say so still
+    chosen = [job for job in logged if everything or gone or not _is_stored(job)]
+    if not chosen:
+        sys.stdout.write(f"nothing to send: {len(logged)} of {len(logged)} finished runs are stored\n")
+        return
+    if why := unreachable(config.tracking.uri):
         raise ValueError(
             f"tracking.uri: the store does not answer ({why}). Nothing was sent, all stays pending"
         )
