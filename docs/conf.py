@@ -9,6 +9,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from docutils import nodes
@@ -25,8 +26,8 @@ extensions = ["myst_nb", "sphinx_design", "sphinx.ext.napoleon", "sphinx_copybut
 html_theme = "furo"
 html_title = f"leakbound {release}"
 html_math_renderer = "mathml"
-# The address of the repository, once CITATION.cff has one.
-if address := _CITED.get("repository-code"):
+# The address of the repository, once CITATION.cff has one that is no placeholder.
+if (address := _CITED["repository-code"]) and not urlsplit(address).netloc.endswith("example.org"):
     html_theme_options = {"source_repository": address, "source_branch": "main", "source_directory": "docs/"}
 html_copy_source = False
 html_static_path = ["_static"]

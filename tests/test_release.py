@@ -2,8 +2,10 @@
 
 import datetime
 import io
+import re
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -31,6 +33,36 @@ def test_the_version_of_a_file_is_replaced_and_nothing_else(name):
 def test_both_files_state_the_same_version():
     stated = {release.current_version((ROOT / name).read_text()) for name in ("pyproject.toml", "CITATION.cff")}
     assert len(stated) == 1
+
+
+def test_one_file_holds_the_address_and_a_placeholder_goes_nowhere():
+    citation, project, readme = ((ROOT / name).read_text() for name in ("CITATION.cff", "pyproject.toml", "README.md"))
+    assert release.address(citation) is None  # until the project has a host
+    assert "example.org" not in project + readme
+    stated = release.address(
+        re.sub(r"(?m)^repository-code: .*$", "repository-code: https://codehost.test/a/b/", citation)
+    )
+    assert stated == "https://codehost.test/a/b"
+    for wrong in ("http://codehost.test/a", "git@codehost.test:a/b", ""):
+        with pytest.raises(ValueError, match="repository-code"):
+            release.address(f"repository-code: {wrong}\n")
+    told = tomllib.loads(release.with_urls(project, stated))["project"]
+    assert told["urls"] == {"Repository": stated, "Issues": f"{stated}/issues"}
+    assert {**told, "urls": None} == {**tomllib.loads(project)["project"], "urls": None}
+    again = release.with_urls(release.with_urls(project, "https://old.test/x"), stated)
+    assert again == release.with_urls(project, stated)
+
+
+@pytest.mark.parametrize(
+    ("host", "picture"),
+    [("codehost.test", "/actions/workflows/tests.yml/badge.svg"), ("gitlab.com", "/badges/main/pipeline.svg")],
+)
+def test_the_badge_is_the_hosts_and_is_replaced_by_the_next(host, picture):
+    readme = (ROOT / "README.md").read_text()
+    told = release.with_badges(readme, f"https://{host}/a/b")
+    assert f"(https://{host}/a/b{picture})" in told
+    assert release.with_badges(release.with_badges(readme, "https://old.test/x"), f"https://{host}/a/b") == told
+    assert told.partition("<!-- end of badges -->")[2] == readme.partition("<!-- end of badges -->")[2]
 
 
 @pytest.mark.parametrize(("asked", "said"), [("0.1.0", "give a later one"), ("0.0.9", "0.1.0"), ("next", "'next'")])

@@ -1,8 +1,9 @@
 """Make the files of a release, and check them where nothing else is installed: ``python tools/release.py VERSION``.
 
-Writes the version into pyproject.toml, CITATION.cff and CHANGELOG.md, builds wheel and source archive, and installs the
-wheel with the pinned dependencies into an empty environment, in which the library must run. The bill of materials and
-checksums are written beside them. Nothing is committed, tagged or uploaded: the last lines say how.
+Writes the version into pyproject.toml, CITATION.cff and CHANGELOG.md, and the address that CITATION.cff states, unless
+it is a placeholder, into pyproject.toml and the badge of README.md. Builds wheel and source archive, and installs
+the wheel with the pinned dependencies into an empty environment, in which the library must run. The bill of materials
+and checksums are written beside them. Nothing is committed, tagged or uploaded: the last lines say how.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 from packaging.version import InvalidVersion, Version
@@ -27,6 +29,10 @@ _ENVIRONMENT = ROOT / "build/release"
 _LOCKS = ("torch.lock", "main.lock")
 _VERSION = re.compile(r"^version(?P<sign> = \"|: )(?P<version>[^\"\n]+)", re.M)
 _UNRELEASED = "## [Unreleased]\n"
+_ADDRESS = re.compile(r"^repository-code: (?P<address>\S+)$", re.M)
+_PLACEHOLDER = "example.org"
+_URLS = re.compile(r"^\[project\.urls\]\n(?:.+\n)*\n", re.M)
+_BADGES = re.compile(r"<!-- badges -->.*?<!-- end of badges -->", re.S)
 _PROGRAMS = (("--version",), ("risk", "--nats", "60", "--records", "900"), ("demo", "--out", "demo.html"))
 """Calls of the command line that must succeed in the empty environment."""
 
@@ -56,6 +62,36 @@ def check_version(asked: str, current: str) -> None:
 def with_version(text: str, version: str) -> str:
     """Return pyproject.toml or CITATION.cff with another version."""
     return _VERSION.sub(lambda match: f"version{match['sign']}{version}", text, count=1)
+
+
+def address(citation: str) -> str | None:
+    """Return the address of the repository that CITATION.cff states, None for the placeholder.
+
+    Raises:
+        ValueError: If it states none, or none that begins with https.
+    """
+    match = _ADDRESS.search(citation)
+    stated = match["address"].strip("\"'").rstrip("/") if match else ""
+    parts = urlsplit(stated)
+    if parts.scheme != "https" or not parts.hostname:
+        raise ValueError(f"CITATION.cff: repository-code = {stated!r}: give an address that begins with https://")
+    return None if parts.hostname.endswith(_PLACEHOLDER) else stated
+
+
+def with_urls(project: str, repository: str) -> str:
+    """Return pyproject.toml with the address of the repository, and of its list of issues, in ``[project.urls]``."""
+    table = f'[project.urls]\nRepository = "{repository}"\nIssues = "{repository}/issues"\n\n'
+    return _URLS.sub("", project).replace("[project.scripts]\n", f"{table}[project.scripts]\n", 1)
+
+
+def with_badges(readme: str, repository: str) -> str:
+    """Return the README with the badge of its tests, which the host draws: GitLab's, or GitHub's and Forgejo's."""
+    if "gitlab" in (urlsplit(repository).hostname or ""):
+        picture, page = f"{repository}/badges/main/pipeline.svg", f"{repository}/-/pipelines"
+    else:
+        picture, page = f"{repository}/actions/workflows/tests.yml/badge.svg", f"{repository}/actions"
+    badges = f"<!-- badges -->\n[![tests]({picture})]({page})\n\n<!-- end of badges -->"
+    return _BADGES.sub(lambda _: badges, readme, count=1)
 
 
 def released_changelog(text: str, version: str, day: datetime.date) -> str:
@@ -121,7 +157,8 @@ def release(
     check: Annotated[bool, typer.Option(help="Install and try the wheel in an empty environment.")] = True,
 ) -> None:
     """Write the version, build and check wheel and source archive, and list what remains to be done."""
-    project, citation, changelog = (ROOT / name for name in ("pyproject.toml", "CITATION.cff", "CHANGELOG.md"))
+    names = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", "README.md")
+    project, citation, changelog, readme = (ROOT / name for name in names)
     try:
         status = subprocess.run(
             ["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -134,6 +171,9 @@ def release(
             project: with_version(project.read_text(encoding="utf-8"), version),
             citation: with_version(citation.read_text(encoding="utf-8"), version),
         }
+        if repository := address(texts[citation]):
+            texts[project] = with_urls(texts[project], repository)
+            texts[readme] = with_badges(readme.read_text(encoding="utf-8"), repository)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
         DIST.mkdir(exist_ok=True)
@@ -152,6 +192,10 @@ def release(
         typer.echo(f"release: {error}", err=True)
         raise typer.Exit(1) from error
     typer.echo("\n".join(sums))
+    if repository is None:
+        typer.echo(
+            "CITATION.cff: repository-code is a placeholder, so the wheel names no address and the README has no badge."
+        )
     typer.echo(f"checked. Now: git commit -am 'Version {version}' && git tag v{version}, push both, upload dist/.")
 
 

@@ -176,6 +176,9 @@ def test_navigation_folds_and_leads_to_every_part_and_figure(report, made):
     assert '<details id="contents" open>' in nav  # at the side, or folded by the script where there is no room
     wanted = {section["id"] for section in made.all("section")} | {article["id"] for article in made.all("article")}
     assert set(re.findall(r'href="#([^"]+)"', nav)) == wanted
+    marks = [re.findall(r'title="([^"]+)">[^\d<]*(\d*)<', line) for line in nav.splitlines()]
+    assert all(len({verdict for verdict, _ in line}) == len(line) for line in marks)  # a mark for each verdict
+    assert sum(int(count or 1) for line in marks for _, count in line) == len(overall(report.claims))
 
 
 def test_few_blocks_are_said_in_words_in_place_of_an_interval():
