@@ -143,7 +143,12 @@ COMMANDS: Mapping[str, Place] = {
         RUNS,
         "Print what differs between two results: settings, means over replicas at their chosen rates, verdicts.",
     ),
-    "sync": Place("runs.tracking", "sync", RUNS, "Send to MLflow the runs that it has not accepted yet."),
+    "sync": Place(
+        "runs.tracking",
+        "sync",
+        RUNS,
+        "Send to MLflow the runs that it has not accepted yet, or all of them if its database is gone.",
+    ),
     "ui": Place(
         "runs.tracking",
         "ui",
