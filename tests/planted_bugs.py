@@ -584,10 +584,45 @@ BUGS = {
         "UNCOUNTED, 0.0) for record, labels in unlimited if labels]",
         "test_labels_that_were_released_uncounted_leave_no_later_run_a_bound_on_labels",
     ),
-    "near copies that a second fit forgets": (
-        "if moments.dimension not in self._near:",
-        "if True:",
+    "near copies that a ledger forgets": (
+        "near = self._note_cells(connection, cells)",
+        "near = False",
         "test_near_copies_are_told_for_as_long_as_the_ledger_counts",
+    ),
+    "near copies that another calibration puts into other cells": (
+        "                    if grid is None:",
+        "                    if grid or not grid:",
+        "test_near_copies_are_told_in_another_run_of_a_ledger_and_by_another_calibration",
+    ),
+    "near copies that a state leaves out": (
+        '("celled", "cells", rows.cells)',
+        '("celled", "cells", ())',
+        "test_near_copies_are_told_after_a_state_is_loaded",
+    ),
+    "channels of one covariance whose nats are added": (
+        "    return min(joint, sum((mechanism.nats(count)",
+        "    return max(joint, sum((mechanism.nats(count)",
+        "test_two_personalized_channels_go_on_as_long_as_their_determinant_allows",
+    ),
+    "a determinant that leaves out repeated uses": (
+        "along += count * mechanism.precisions",
+        "along += mechanism.precisions",
+        "test_precisions_of_channels_of_one_covariance_add_up_exactly[memory-personalized-personalized-personalized]",
+    ),
+    "axes of another covariance taken for the same": (
+        "return (self.moments.name if self.channel.shape in _PRINCIPAL else",
+        "return (str(self.moments.dimension) if self.channel.shape in _PRINCIPAL else",
+        "test_nats_of_channels_of_other_covariances_and_of_accepted_ones_are_added",
+    ),
+    "an owner of several records with the plan of one": (
+        "else self.records * self.mechanism.nats(self.most)",
+        "else self.mechanism.nats(self.most)",
+        "test_a_plan_for_several_records_of_an_owner_is_sized_for_all_of_them[0.0-fresh]",
+    ),
+    "auxiliary rows that stand twice and so pass": (
+        "refused = pairs * (len(private) - 1) >",
+        "refused = 0 * pairs * (len(private) - 1) >",
+        "test_auxiliary_rows_that_repeat_private_ones_are_refused_and_equal_rows_by_nature_are_not",
     ),
     "a ledger that is made where it is named": (
         "        if not place.exists():\n            raise GuaranteeError(",

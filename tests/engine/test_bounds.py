@@ -13,12 +13,13 @@ import sqlite3
 import subprocess
 import sys
 import warnings
+from contextlib import closing
 from multiprocessing import get_context
 
 import numpy as np
 import pytest
 import torch
-from gaussians import MIXING, RANGE, gaussian, made, precision, private
+from gaussians import MIXING, RANGE, forked, gaussian, made, precision, private
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -365,6 +366,44 @@ def test_near_copies_are_told_for_as_long_as_the_ledger_counts():
     channel.transform(rows)
     with pytest.warns(CapacityWarning, match="nearly another private one"):
         clone(channel).fit(rows).transform(NEAR["a millionth more"](rows))
+
+
+def near_of(engine, rows, name="near"):
+    """Release near copies of rows, after which a warning must have come."""
+    with pytest.warns(CapacityWarning, match="nearly another private one"):
+        engine.protect([torch.from_numpy(row) for row in NEAR["a millionth more"](rows)], name=name)[0]
+
+
+def test_near_copies_are_told_in_another_run_of_a_ledger_and_by_another_calibration(tmp_path):
+    path, rows = made(tmp_path / "uses.db"), DIGITS[900:920] + np.float32(0.1)
+    options = {"ledger": path, "value_range": (-1.0, 20.0)}
+
+    def first():
+        engine = ChannelEngine.for_data(DIGITS[:897], Capacity(1.0), **options)
+        engine.protect([torch.from_numpy(row) for row in rows]).__getitems__(list(range(20)))
+
+    forked(first)()
+    near_of(ChannelEngine.for_data(DIGITS[:700], Capacity(2.0), **options), rows)
+    channel = Channel(1.0, auxiliary=DIGITS[:897], **options).fit(rows)
+    with pytest.warns(CapacityWarning, match="nearly another private one"):
+        channel.transform(rows * np.float32(1.000002))
+    with closing(sqlite3.connect(path)) as connection:
+        count, different = connection.execute("SELECT count(*), count(DISTINCT record) FROM cells").fetchone()
+    assert (count, different) == (40, 20)  # two grids for each record, and none of a copy's beside them
+
+
+def test_near_copies_are_told_after_a_state_is_loaded():
+    rows = DIGITS[900:920] + np.float32(0.1)
+    engine, again = (ChannelEngine.for_data(DIGITS[:897], Capacity(1.0), value_range=(-1.0, 20.0)) for _ in range(2))
+    engine.protect([torch.from_numpy(row) for row in rows]).__getitems__(list(range(20)))
+    state = engine.state_dict()
+    assert state["ledgers"]["train"]["cells"].shape == (40, 16)
+    again.load_state_dict(state)
+    near_of(again, rows)
+    older = {**state, "ledgers": {"train": {k: v for k, v in state["ledgers"]["train"].items() if "cell" not in k}}}
+    forgetful = ChannelEngine.for_data(DIGITS[:897], Capacity(1.0), value_range=(-1.0, 20.0))
+    forgetful.load_state_dict(older)  # as the version before has saved it
+    assert forgetful.uses["train"].tolist() == [1] * 20
 
 
 def test_different_records_are_not_near_copies():

@@ -6,7 +6,18 @@ import torch
 from gaussians import MIXING, by_record, engine_of, gaussian, made
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from leakbound import BudgetError, Capacity, GuaranteeError, Leakage, Ledger, RandomizedResponse, Reconstruction
+from leakbound import (
+    BudgetError,
+    Capacity,
+    Channel,
+    GuaranteeError,
+    Identification,
+    Leakage,
+    Ledger,
+    RandomizedResponse,
+    Reconstruction,
+)
+from leakbound.engine.refusals import CapacityWarning
 
 WIDTH, OWNERS, EACH = 4, 12, 5
 COVARIANCE = MIXING.T @ MIXING
@@ -71,7 +82,8 @@ def test_without_owners_the_line_that_states_a_bound_says_what_is_assumed():
 def test_a_plan_is_one_for_all_records_of_an_owner():
     data, owners = flat(correlated(0.5))
     engine = engine_of(Leakage(3.0, uses=4))
-    released = engine.protect(data, owner=owners)
+    with pytest.warns(CapacityWarning, match="no use of each fit"):
+        released = engine.protect(data, owner=owners)
     left, taken = engine.nats(4), 0
     while (taken + 1) * engine.nats(1) <= left:
         _ = released[taken]
@@ -114,6 +126,49 @@ def test_uses_before_an_owner_was_named_and_after_count_for_it(tmp_path):
     later = engine_of(Capacity(1.0), ledger=path)
     later.protect(data).__getitems__([3 * EACH, 2])
     assert later.leakage().record == pytest.approx(2 * later.nats(2) + later.nats(2))
+
+
+@pytest.mark.parametrize("noise", ["fresh", "frozen"])
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_a_plan_for_several_records_of_an_owner_is_sized_for_all_of_them(noise, share):
+    """Five records of an owner once stopped in the first of the planned epochs, without a word before."""
+    uses = 3 if noise == "fresh" else None
+    data, owners = flat(correlated(share))
+    engine = engine_of(Leakage(6.0, uses=uses, records=EACH), public=gaussian(4000), noise=noise)
+    released = engine.protect(data, owner=owners)  # a warning would be an error
+    for _ in range(3):
+        released.__getitems__(list(range(len(data))))
+    variance, count = engine.calibration.channel.variances[0], uses or 1
+    assert engine.leakage().record == pytest.approx(6.0) == pytest.approx(EACH * engine.nats(count))
+    assert truth(share, variance, count) <= 6.0 / 0.97
+    assert "all 5 records of an owner, with these uses each, reveal at most 6 nats together" in str(engine)
+    if noise == "fresh":
+        with pytest.raises(BudgetError):
+            _ = released[0]
+    single = engine_of(Identification(0.2, among=10, uses=2, records=EACH))
+    assert EACH * single.nats(2) == pytest.approx(single.target.nats)
+
+
+def test_a_plan_that_ends_early_for_the_records_of_an_owner_is_told_before_the_first_release():
+    data, owners = flat(correlated(0.5))
+    engine = engine_of(Leakage(6.0, uses=9))
+    fits = max(uses for uses in range(9) if EACH * engine.nats(uses) <= 6.0)
+    told = (
+        rf"up to {EACH} records are of one owner.*{fits or 'no'} uses? of each fit into the 6 nats of a plan for 9 of 1"
+    )
+    with pytest.warns(CapacityWarning, match=told):
+        released = engine.protect(data, owner=owners)
+    for _ in range(fits):
+        released.__getitems__(list(range(len(data))))
+    with pytest.raises(BudgetError):
+        released.__getitems__(list(range(len(data))))
+    rows, whose = correlated(0.5).reshape(-1, WIDTH), np.asarray(owners)
+    with pytest.warns(CapacityWarning, match=f"records={EACH}"):
+        Channel(Leakage(6.0, uses=9), auxiliary=gaussian(400)).fit(rows, owner=whose)
+    Channel(Leakage(6.0, uses=9, records=EACH), auxiliary=gaussian(400)).fit(rows, owner=whose)
+    with pytest.raises(GuaranteeError, match=r"Leakage\(records=0\): give a whole number"):
+        Leakage(6.0, uses=9, records=0)
+    assert repr(Leakage(6.0, uses=9, records=5)) == "Leakage(nats=6.0, uses=9, records=5)"
 
 
 def test_a_record_of_two_owners_counts_for_both():

@@ -1,8 +1,8 @@
 """Privacy events, and the leakage of all uses together in nats, for runs, engines and whole datasets.
 
 A mechanism is a channel by the variance ratios of one use (:func:`leakbound.channels.signal_to_noise`). Uses
-with independent noise add precisions along common axes, and nats along others. The bounds cover the inputs. A
-channel does not change labels, which may reveal up to ln(classes) nats per record in addition.
+with independent noise add precisions where their axes are known, and nats where they are not. The bounds cover
+the inputs. A channel does not change labels, which may reveal up to ln(classes) nats per record in addition.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -105,19 +104,27 @@ class Mechanism:
         ratios: (d,) variance ratios of one use, in [0, ∞].
         planned: Planned uses with independent noise.
         accepted: Nats of all planned uses that the owner accepted in place of the calibrated ones. None: those.
+        axes: Name of the covariance along whose principal directions the ratios lie, in descending order of its
+            variances. Empty if the axes are not known.
+        precisions: (d,) precision of the noise of one use at each value, where the axes of the noise are the
+            values and not the principal directions of the covariance of that name, else None.
     """
 
     name: str
     ratios: Float[np.ndarray, " d"]
     planned: int = 1
     accepted: float | None = None
+    axes: str = ""
+    precisions: Float[np.ndarray, " d"] | None = None
 
     def same(self, other: Mechanism) -> bool:
         """Return whether another mechanism is this one, up to the rounding of calibrations."""
         planned = self.accepted is None or self.planned == other.planned
+        along = self.precisions is None or self.axes == other.axes  # equal ratios may be along other values
         return (
             (self.name, self.accepted) == (other.name, other.accepted)
             and planned
+            and along
             and self.ratios.shape == other.ratios.shape
             and np.allclose(self.ratios, other.ratios, rtol=_ALIKE, atol=0)
         )
@@ -184,11 +191,24 @@ class Held:
         return mechanism.all_nats(self.fresh_uses + self.parallel) + self.others
 
 
-@lru_cache(maxsize=1024)
+Schedule = Sequence[tuple[Mechanism, float | int]]
+"""Mechanisms with the uses of each with independent noise, of one record, or of all records of one owner."""
+
+
 def seen_by(
-    mechanism: Mechanism, uses: tuple[tuple[Mechanism, float | int], ...]
+    mechanism: Mechanism, uses: Schedule, determinant: Callable[[Schedule], float | None] | None = None
 ) -> tuple[float | int, float, float]:
-    """Split uses of a record into those of one mechanism, those worth uses of it, and the other nats."""
+    """Split uses of a record into those of one mechanism, those worth uses of it, and the other nats.
+
+    Precisions add where mechanisms name one covariance, and nats elsewhere. The other nats are what is revealed
+    beyond the uses of the mechanism, so that all three give the nats of all uses together.
+
+    Args:
+        mechanism: The one that sees them.
+        uses: Uses of the record.
+        determinant: Function from uses of mechanisms of one covariance, of which some have the values as axes,
+            to the nats of their added precisions, or None where that covariance is not at hand.
+    """
     fresh_uses: float | int = 0
     heads = [mechanism]  # the first along each set of axes
     totals: list[float] = [0.0]  # uses of each that all along its axes are worth
@@ -202,14 +222,37 @@ def seen_by(
             totals.append(count)
         else:
             totals[place] += (worths[place] or 0.0) * count
-    others = [head.nats(total) for head, total in zip(heads[1:], totals[1:], strict=True)]
-    return fresh_uses, totals[0], sum(others, 0.0)
+    own = fresh_uses + totals[0]
+    # What those of one covariance reveal together, and what each of the others does.
+    groups: dict[Any, list[tuple[Mechanism, float | int]]] = {}
+    for place, (head, total) in enumerate(zip(heads, [own, *totals[1:]], strict=True)):
+        if total:
+            groups.setdefault(head.axes if head.axes and head.accepted is None else place, []).append(
+                (head, total)
+            )
+    others = 0.0
+    for group in groups.values():
+        nats = _joined(group, determinant)
+        others += max(0.0, nats - mechanism.nats(own)) if group[0][0] is mechanism else nats
+    return fresh_uses, totals[0], others
 
 
-def composed_nats(
-    uses: Sequence[tuple[Mechanism, float | int]],
-    determinant: Callable[[Sequence[tuple[Mechanism, float | int]]], float] | None = None,
-) -> float:
+def _joined(uses: Schedule, determinant: Callable[[Schedule], float | None] | None) -> float:
+    """Bound the nats of mechanisms of one covariance together."""
+    if len(uses) == 1:
+        return uses[0][0].nats(uses[0][1])
+    principal = [(mechanism, count) for mechanism, count in uses if mechanism.precisions is None]
+    joint = None
+    if len(principal) < len(uses) and determinant is not None:
+        joint = determinant(uses)
+    if joint is None:
+        others = [mechanism.nats(count) for mechanism, count in uses if mechanism.precisions is not None]
+        ratios = sum((count * mechanism.ratios for mechanism, count in principal), np.zeros(1))
+        joint = joint_information(ratios, 1) + sum(others, 0.0)
+    return min(joint, sum((mechanism.nats(count) for mechanism, count in uses), 0.0))
+
+
+def composed_nats(uses: Schedule, determinant: Callable[[Schedule], float] | None = None) -> float:
     """Bound the nats that uses of several mechanisms reveal together about one record.
 
     This is the only rule of composition: the determinant of all precisions where the axes of all mechanisms

@@ -13,13 +13,11 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.dp import Accountant, composed_epsilon, private_nats
-from leakbound.accounting.leakage import Mechanism, PrivacyEvent, composed_leakage, composed_nats, repeated
+from leakbound.accounting.leakage import PrivacyEvent, Schedule, composed_leakage, composed_nats, repeated
 from leakbound.accounting.risk import bound_text
 
 Unit = Literal["record", "owner", "client"]
 LabelKind = Literal["counted", "covered", "uncounted", "none"]
-Schedule = Sequence[tuple[Mechanism, float | int]]
-"""Mechanisms with the uses of each with independent noise, of one record, or of all records of one owner."""
 NO_BOUND = "no bound"
 SEEDED = "noise from a seed"
 _DIGITS = 4

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.gaussian import clip_eigenvalues, log_determinant
-from leakbound.accounting.leakage import Mechanism, composed_nats
+from leakbound.accounting.leakage import Mechanism, Schedule, composed_nats
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 
@@ -29,13 +29,39 @@ def schedule_nats(
     """
     places = {id(mechanism): place for place, mechanism in enumerate(mechanisms)}
 
-    def determinant(seen: Sequence[tuple[Mechanism, float | int]]) -> float:
+    def determinant(seen: Schedule) -> float:
         """Compute the determinant of the precisions of all channels that were used."""
         used = [(channels[places[id(mechanism)]], int(count)) for mechanism, count in seen]
         return composed_capacity(used, moments)
 
     rule = determinant if moments.formed else None
     return composed_nats([*zip(mechanisms, counts, strict=True)], rule)
+
+
+def determinant_nats(uses: Schedule, moments: Moments) -> float:
+    """Compute ½ ln det(I + Σ_i k_i Σ^½ P_i Σ^½) of mechanisms whose axes are known, without their channels.
+
+    P_i has the precisions of mechanism i along the values, where it names some. Else Σ^½ P_i Σ^½ has its variance
+    ratios along the principal directions of Σ.
+
+    Args:
+        uses: Mechanisms with k_i, the number of uses of each with independent noise, > 0.
+        moments: Mean and covariance Σ, whose name all mechanisms have as that of their axes.
+    """
+    along, ratios = np.zeros(moments.dimension), np.zeros(moments.dimension)
+    for mechanism, count in uses:
+        if mechanism.precisions is None:
+            ratios += count * mechanism.ratios
+        else:
+            along += count * mechanism.precisions
+    if not (np.isfinite(ratios).all() and np.isfinite(along).all()):
+        return math.inf
+    if not ratios.any():
+        root = np.sqrt(along)
+        return _half_log_determinant(root[:, None] * moments.covariance * root)
+    variances, basis = moments.principal()
+    turned = basis * np.sqrt(variances)
+    return _half_log_determinant(turned.T @ (along[:, None] * turned) + np.diag(ratios))
 
 
 def composed_capacity(uses: Sequence[tuple[GaussianChannel, int]], moments: Moments) -> float:

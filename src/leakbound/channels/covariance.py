@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,11 @@ class Moments:
     def formed(self) -> bool:
         """Whether the covariance may be formed, so that bounds may take determinants of it."""
         return True
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the covariance, by which channels that were calibrated to it know each other."""
+        return blake2b(np.ascontiguousarray(self.covariance).tobytes(), digest_size=16).hexdigest()
 
     @property
     def total_variance(self) -> float:
@@ -204,6 +210,13 @@ class LowRankMoments(Moments):
                 f"{8e-9 * self.dimension**2:.0f} GB; allowed are {DENSE} values, or a shape without weights"
             )
         return self.part(slice(None))
+
+    @cached_property
+    def name(self) -> str:
+        """Name of the covariance, which is that of its records and weights."""
+        digest = blake2b(np.array([self._factor, self._eigenvalues[-1]]).tobytes(), digest_size=16)
+        digest.update(np.ascontiguousarray(self._records).data)
+        return digest.hexdigest()
 
     @property
     def formed(self) -> bool:

@@ -354,9 +354,14 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield (
             f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {scope}"
         )
+    if target.records > 1:
+        yield (
+            f"all {target.records} records of an owner, with these uses each, reveal at most "
+            f"{target.records * together:.6g} nats together, {_AVERAGE}"
+        )
     if account.uses:
         yield f"so far: {account.statement(secure=engine.secure).sentence}"
-    if (revealed := account.joint) > together * (1.0 + _ROUNDING):
+    if (revealed := account.joint) > target.records * together * (1.0 + _ROUNDING):
         yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
@@ -372,10 +377,10 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         f"by {blind:.4g}"
     )
     likely = f"  one of {_CANDIDATES} equally likely records of"
-    success = naming_bound(together, _CANDIDATES)
+    success = naming_bound(target.records * together, _CANDIDATES)
     yield f"{likely} one label is identified with a probability of at most {success:.4g}"
     if (label := engine.labels.nats) is not None:
-        success = naming_bound(together + label, _CANDIDATES)
+        success = naming_bound(target.records * (together + label), _CANDIDATES)
         yield f"{likely} all labels, which are released, with at most {success:.4g}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import time
@@ -34,6 +35,7 @@ from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 
 Stage = Callable[[str, float], None]
 """Called when a stage begins: its name, and the share of the work that is done."""
+_PRINCIPAL = ("natural", "white", "least_power", "rate_distortion")  # shapes along principal directions
 _LARGE = 500  # values of a record, from which calibration takes seconds or more
 _SELDOM = 0.01  # probability with which a plan may end a training by chance
 _WIDTH = 24  # of the bar, in characters
@@ -71,6 +73,17 @@ class Calibration:
     def ratios(self) -> Float[np.ndarray, " d"]:
         """Variance ratios of signal and noise of one use, along axes that decouple both."""
         return signal_to_noise(self.channel, self.spectrum)
+
+    def axes(self) -> tuple[str, Float[np.ndarray, " d"] | None]:
+        """Name the covariance that the noise has its axes from, and give its precisions where they are the values.
+
+        Returns:
+            The name, empty if the axes are not known, as those of a shape of one's own. Precisions along values,
+            or None where the axes are principal directions.
+        """
+        if self.spectrum.weights is not None and self.moments.formed:
+            return self.moments.name, 1.0 / self.channel.variances
+        return (self.moments.name if self.channel.shape in _PRINCIPAL else ""), None
 
     def check_directions(self, records: Num[np.ndarray, "n d"]) -> None:
         """Refuse records that vary where the calibration data do not, by more than the noise hides there.
@@ -350,6 +363,23 @@ def warn_of_samples(sampler: Any, records: int, planned: int) -> None:
     )
 
 
+def warn_of_owners(records: int, fits: int, plan: Any) -> None:
+    """Warn before the first release that a plan is for fewer records of an owner than there are.
+
+    Args:
+        records: Most records of one owner.
+        fits: Uses that each of these can have.
+        plan: Plan of uses.
+    """
+    each = "no use of each" if not fits else f"{fits} use{'s' * (fits != 1)} of each"
+    warnings.warn(
+        f"up to {records} records are of one owner, and their nats add up: {each} fit into the {plan.limit:.4g} nats "
+        f"of a plan for {plan.most} of {plan.records}; plan for all of them by a target with records={records}",
+        CapacityWarning,
+        stacklevel=3,
+    )
+
+
 def unlike_units(rows: Num[np.ndarray, "n d"]) -> tuple[float, float] | None:
     """Find columns in very different units: noise of one variance covers some and hardly changes others.
 
@@ -375,61 +405,81 @@ class NearCopies:
     The numbers are random combinations of values, whitened by the calibration's covariance, in cells of two
     grids, of which one may separate a copy from its original. Two independent Gaussian records agree with a
     probability of 10⁻¹⁸. Of large records 2,049 to 4,096 values are compared, evenly spread. Records of
-    fewer than 16 values are not compared.
+    fewer than 16 values are not compared. A ledger keeps the cells of private records, so that they are compared
+    in all of its runs.
 
     Args:
         moments: Mean and covariance of the calibration records.
+
+    Attributes:
+        mean: (values,) mean of the values that are compared.
+        axes: (values, 12) combinations of these, in units of a cell. None if records are not compared.
     """
 
     def __init__(self, moments: Moments) -> None:
         self._part = slice(None, None, -(-moments.dimension // _MOST_VALUES))
-        self._mean = moments.mean[self._part]
-        self._axes: Float[np.ndarray, "d numbers"] | None = None
-        self._seen: dict[bytes, tuple[bytes, str]] = {}
-        self._shown: set[bytes] = set()
+        self.mean = moments.mean[self._part]
+        self.axes: Float[np.ndarray, "values numbers"] | None = None
+        self._public: dict[bytes, bytes] = {}
+        self._noted: set[bytes] = set()
         if moments.dimension >= _FEWEST_VALUES:
-            count = len(self._mean)
             ridge = _RIDGE * moments.total_variance / moments.dimension
-            draws = np.random.default_rng(0).normal(size=(count, _NUMBERS))
+            draws = np.random.default_rng(0).normal(size=(len(self.mean), _NUMBERS))
             axes = moments.whitening(self._part, ridge, draws)
             # With the ridge each combination has the variance |draws|².
             variances = np.square(draws).sum(axis=0) - ridge * np.square(axes).sum(axis=0)
-            self._axes = axes / np.sqrt(variances) / _CELL
+            self.axes = axes / np.sqrt(variances) / _CELL
 
     def add_public(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
         """Add public records, whose digests are ``names``."""
-        for key, name in self._cells(rows, names):
-            self._seen.setdefault(key, (name, "a public"))
+        for name, cells in zip(names, self._cells(rows), strict=True):
+            self._public |= {cell: name for cell in cells if cell not in self._public}
 
-    def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
-        """Add private records, and warn once if one is nearly another one or a public one.
+    def new_cells(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+        """Return the cells of private records, none of those that were noted. Warn if one is nearly a public one.
 
         Args:
             rows: Values.
             names: Digests, equal for equal records.
         """
-        fresh = [place for place, name in enumerate(names) if name not in self._shown]
-        self._shown.update(names)
-        for key, name in self._cells(rows[fresh], [names[place] for place in fresh]):
-            other, of = self._seen.setdefault(key, (name, "another private"))
-            if other != name:
-                self._axes = None
-                warnings.warn(
-                    f"a private record is nearly {of} one, but not equal to it: if one is a copy of the other, at "
-                    "another precision say, the two reveal up to twice what is stated; keep one of them",
-                    CapacityWarning,
-                    stacklevel=4,
-                )
-                return
+        new = [place for place, name in enumerate(names) if name not in self._noted]
+        listed: list[tuple[bytes, ...]] = [()] * len(names)
+        if not new or self.axes is None:
+            return listed
+        for place, cells in zip(new, self._cells(rows[new]), strict=True):
+            listed[place] = cells
+            if any(self._public.get(cell, names[place]) != names[place] for cell in cells):
+                self._public.clear()  # once is enough
+                self.warn("a public")
+        return listed
 
-    def _cells(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the cells of records in both grids, with their names."""
-        if self._axes is None or not len(rows):
+    def note(self, names: Sequence[bytes]) -> None:
+        """Take down private records whose cells a ledger has."""
+        self._noted.update(names)
+
+    def forget(self) -> None:
+        """Forget which private records a ledger has the cells of, as for another ledger."""
+        self._noted.clear()
+
+    @staticmethod
+    def warn(of: str) -> None:
+        """Warn that a private record is nearly another one."""
+        warnings.warn(
+            f"a private record is nearly {of} one, but not equal to it: if one is a copy of the other, at another "
+            "precision say, the two reveal up to twice what is stated; keep one of them",
+            CapacityWarning,
+            stacklevel=5,
+        )
+
+    def _cells(self, rows: Num[np.ndarray, "n d"]) -> Iterator[tuple[bytes, ...]]:
+        """Yield the cells of each record, one in each grid."""
+        if self.axes is None:
+            yield from itertools.repeat((), len(rows))
             return
-        numbers = (rows[:, self._part].astype(np.float64) - self._mean) @ self._axes
-        for grid in (0.0, 0.5):
-            cells = np.floor(numbers + grid).astype(np.int64)
-            yield from zip((b"%.1f" % grid + cell.tobytes() for cell in cells), names, strict=True)
+        numbers = (rows[:, self._part].astype(np.float64) - self.mean) @ self.axes
+        grids = [np.floor(numbers + grid).astype(np.int64) for grid in (0.0, 0.5)]
+        for cells in zip(*grids, strict=True):
+            yield tuple(b"%d" % grid + cell.tobytes() for grid, cell in enumerate(cells))
 
 
 class Progress:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from leakbound.engine.accountant import alike
 from leakbound.engine.identity import SEALED, WORD, Identity, Label
+from leakbound.engine.ledger import Rows
 from leakbound.engine.records import Key, input_of
 from leakbound.engine.refusals import GuaranteeError
 
@@ -128,6 +129,7 @@ class SavedCollection:
         uses: (used,) uses of each of them.
         labels: Labels that they released.
         owners: Record and owner of those that have one.
+        cells: Record and cell that it lies in, of those that are compared.
         copies: Frozen copies by record.
     """
 
@@ -136,6 +138,7 @@ class SavedCollection:
     uses: Int[np.ndarray, " used"]
     labels: list[Label]
     owners: list[tuple[int, int]]
+    cells: list[tuple[int, int]]
     copies: dict[int, Float[Tensor, "1 1 d"]]
 
     @classmethod
@@ -151,19 +154,24 @@ class SavedCollection:
             ValueError: If it does not hold what an engine writes.
         """
         held = _parts(state, width)
-        digests, labels, owners = (
-            held[name].numpy().copy().view("<i8").reshape(-1, 2) for name in ("digests", "labels", "owners")
+        digests, labels, owners, cells = (
+            held[name].numpy().copy().view("<i8").reshape(-1, 2)
+            for name in ("digests", "labels", "owners", "cells")
         )
         uses = held["uses"].numpy().copy()
-        (size,), copied, labelled, owned = (
-            held[name].tolist() for name in ("size", "copied", "labelled", "owned")
+        (size,), copied, labelled, owned, celled = (
+            held[name].tolist() for name in ("size", "copied", "labelled", "owned", "celled")
         )
         nats, places = held["nats"], set(range(len(uses)))
         whole = len(np.unique(digests, axis=0)) == len(digests) == len(uses) <= size and bool(
             (uses >= 1).all()
         )
-        whole &= len(labelled) == len(labels) == len(nats) and {*labelled, *owned} <= places
-        whole &= len(owned) == len(owners) and bool((nats >= 0).all() and held["copies"].isfinite().all())
+        whole &= len(labelled) == len(labels) == len(nats) and {*labelled, *owned, *celled} <= places
+        whole &= (
+            len(owned) == len(owners)
+            and len(celled) == len(cells)
+            and bool((nats >= 0).all() and held["copies"].isfinite().all())
+        )
         whole &= len(held["copies"]) == len(copied) == len({*copied} & places)
         if not whole or (needs_copies and len(copied) != len(uses)):
             raise ValueError("counts, labels, owners or copies are not those of records that were used")
@@ -177,6 +185,7 @@ class SavedCollection:
                 for at, *rest in zip(labelled, labels[:, 0].tolist(), nats.tolist(), strict=True)
             ],
             [(records[at], owner) for at, owner in zip(owned, owners[:, 0].tolist(), strict=True)],
+            [(records[at], cell) for at, cell in zip(celled, cells[:, 0].tolist(), strict=True)],
             {records[at]: copy.clone() for at, copy in zip(copied, held["copies"], strict=True)},
         )
 
@@ -193,8 +202,7 @@ def written(
     size: int,
     digests: Int[np.ndarray, "used 2"],
     uses: Int[np.ndarray, " used"],
-    labels: Sequence[Label],
-    owners: Sequence[tuple[int, int]],
+    rows: Rows,
     copies: Mapping[int, Tensor],
 ) -> dict[str, Tensor]:
     """Write a collection's state, which :meth:`SavedCollection.of` reads."""
@@ -209,17 +217,16 @@ def written(
         "digests": torch.from_numpy(digests.astype("<i8").view(np.uint8).reshape(-1, WORD)),
         "uses": torch.from_numpy(uses.copy()),
     }
-    if labels:
+    if rows.labels:
         state |= {
-            "labelled": torch.tensor([places[record] for record, _, _ in labels]),
-            "labels": parts([label for _, label, _ in labels]),
-            "nats": torch.tensor([nats for _, _, nats in labels], dtype=torch.float64),
+            "labelled": torch.tensor([places[record] for record, _, _ in rows.labels]),
+            "labels": parts([label for _, label, _ in rows.labels]),
+            "nats": torch.tensor([nats for _, _, nats in rows.labels], dtype=torch.float64),
         }
-    if owners:
-        state |= {
-            "owned": torch.tensor([places[record] for record, _ in owners]),
-            "owners": parts([owner for _, owner in owners]),
-        }
+    for told, name, pairs_of in (("owned", "owners", rows.owners), ("celled", "cells", rows.cells)):
+        if pairs_of:
+            state[told] = torch.tensor([places[record] for record, _ in pairs_of])
+            state[name] = parts([word for _, word in pairs_of])
     if copied := [record for record in places if record in copies]:
         state |= {
             "copied": torch.tensor([places[record] for record in copied]),
@@ -236,8 +243,8 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
         ValueError: If one has another type, or rows of another shape.
     """
     kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-        **dict.fromkeys(("size", "uses", "labelled", "copied", "owned"), (torch.int64, ())),
-        **dict.fromkeys(("digests", "labels", "owners"), (torch.uint8, (WORD,))),
+        **dict.fromkeys(("size", "uses", "labelled", "copied", "owned", "celled"), (torch.int64, ())),
+        **dict.fromkeys(("digests", "labels", "owners", "cells"), (torch.uint8, (WORD,))),
         "nats": (torch.float64, ()),
         "copies": (torch.float32, (1, 1, width)),
     }

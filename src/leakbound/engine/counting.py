@@ -40,6 +40,7 @@ class _Joint:
         counts: Uses of each with independent noise, which for frozen noise is that of a new copy.
         labels: Labels that are released, except of records that released the same ones last time.
         owners: Records with their owners, where they are given.
+        cells: Records with the cells that they lie in, as far as their rank does not know that these are noted.
         released: Labels of these records by their digests, and whether other values are released.
     """
 
@@ -49,6 +50,7 @@ class _Joint:
     counts: Int[np.ndarray, " records"]
     labels: list[Label]
     owners: list[tuple[int, int]]
+    cells: list[tuple[int, int]]
     released: dict[bytes, tuple[list[int], bool]]
 
 
@@ -115,7 +117,7 @@ class Counter:
         collections: Sequence[CountedRecords],
         which: Int[np.ndarray, " batch"],
         records: Int[np.ndarray, " batch"],
-        contents: Callable[[], tuple[list[bytes], list[list[int]]]],
+        contents: Callable[[], tuple[list[bytes], list[list[int]], list[tuple[bytes, ...]]]],
         *,
         owners: Sequence[Any] | None = None,
         extra: bool = False,
@@ -127,19 +129,20 @@ class Counter:
             collections: Those of this rank's records.
             which: Number of the collection, for each record.
             records: Index inside it.
-            contents: Returns the records' digests without key and their labels, or refuses them.
+            contents: Returns the records' digests without key, their labels and cells, or refuses them.
             owners: Owner of each record. None if they are not known.
             extra: Whether other values of the records are released, uncounted.
             done: Whether this rank has no more batches.
         """
 
         def offer() -> SimpleNamespace:
-            held, labels = contents()
+            held, labels, cells = contents()
             return SimpleNamespace(
                 names=np.array([collection.name for collection in collections], str)[which],
                 records=records,
                 contents=held,
                 labels=labels,
+                cells=cells,
                 owners=owners,
                 extra=extra,
                 done=done,
@@ -217,7 +220,11 @@ class Counter:
         done = all(offer.done for offer in offers)
         batch = Batch(joint, digests, part, new, np.zeros(len(joint), np.int64), done)
         owned = self._owned(offers, joint)
-        return _Joint(records, which, releases, counts, keyed, owned, released), batch
+        listed_cells = [cells for offer in offers for cells in offer.cells]
+        lying = [record for record, cells in zip(joint.tolist(), listed_cells, strict=True) for _ in cells]
+        cells = self.identity.cells([cell for cells in listed_cells for cell in cells])
+        celled = [*zip(lying, cells, strict=True)]
+        return _Joint(records, which, releases, counts, keyed, owned, celled, released), batch
 
     def _owned(
         self, offers: list[SimpleNamespace], joint: Int[np.ndarray, " joint"]
@@ -257,6 +264,7 @@ class Counter:
             once=self.plan.once,
             labels=joint.labels,
             owners=joint.owners,
+            cells=joint.cells,
         )
 
     def _standing(self) -> tuple[Any, ...]:
@@ -291,9 +299,17 @@ class Counter:
         if self.plan.frozen or self.plan.most is None:
             return None
         records = self._records()
-        held = self.ledger.held(self._number, records[self.ledger.releases(self._number, records) > 0])
-        more = range(1, 1 + self.plan.most)
-        return bisect_left(more, True, key=lambda count: len(self.plan.exceeded(held.after(count))) > 0)
+        used = records[self.ledger.releases(self._number, records) > 0]
+        held = self.ledger.held(self._number, used)
+
+        def ends(count: int) -> bool:
+            # Beside other channels each further use reveals less than the sum of both.
+            after = (
+                self.ledger.held(self._number, used, more=count) if held.others.any() else held.after(count)
+            )
+            return len(self.plan.exceeded(after)) > 0
+
+        return bisect_left(range(1, 1 + self.plan.most), True, key=ends)
 
     def _records(self) -> Int[np.ndarray, " records"]:
         """List the words of all records that are known, each once."""
@@ -327,7 +343,7 @@ class Counter:
         releases = self.ledger.releases(self._number, digests[:, 0])
         digests, releases = digests[releases > 0], releases[releases > 0]
         rows = self.ledger.rows(digests[:, 0])
-        return written(len(records.digests), digests, releases, rows.labels, rows.owners, self.copies)
+        return written(len(records.digests), digests, releases, rows, self.copies)
 
     def load(self, key: Mapping[str, Any], saved: Mapping[str, SavedCollection], *, adds: bool) -> None:
         """Resume from a state. Uses that it does not know stay counted, but for those whose noise repeats.
@@ -364,6 +380,7 @@ class Counter:
             [row for held in states for row in held.rows(self.plan.frozen)],
             [label for held in states for label in held.labels],
             [pair for held in states for pair in held.owners],
+            [pair for held in states for pair in held.cells],
         )
         self.ledger.take(rows, repeats)
         for held in states:
@@ -468,11 +485,11 @@ class Counter:
                 "several channels is not computed: take a target in nats, or records that no other channel has released"
             )
         if others and owned:
-            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.mechanism.nats(self.plan.most or 1)
+            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.limit
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
-                "whose nats add up, or release fewer of them"
+                "whose nats add up, by a target with records=, or release fewer of them"
             )
         if self.plan.frozen:
             return (

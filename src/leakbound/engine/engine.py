@@ -31,7 +31,14 @@ from leakbound.engine.accountant import (
     facts_of,
     guarantee,
 )
-from leakbound.engine.calibrations import Calibration, OwnMoments, Progress, warn_of_records, warn_of_samples
+from leakbound.engine.calibrations import (
+    Calibration,
+    OwnMoments,
+    Progress,
+    warn_of_owners,
+    warn_of_records,
+    warn_of_samples,
+)
 from leakbound.engine.counted import CountedRecords, checked_state
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
@@ -109,7 +116,7 @@ class ChannelEngine:
         drawn = {} if draws is None else {"draws": draws}
         inputs = list(layout.shape)
         self._facts = facts_of(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
-        facts = {**self._facts, "planned uses": most, "classes": labels.classes}
+        facts = {**self._facts, "planned uses": most, "records": target.records, "classes": labels.classes}
         self._counter = Counter(plan, facts, identity, ledger, labels)
         self._public = frozenset(public or ())
         self.calibrate_to_own = public is None
@@ -349,6 +356,8 @@ class ChannelEngine:
         refuse_random(dataset, place)
         self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
         collections = self._registered(places, name, place)
+        if owners is not None:
+            self._check_plan(owners, places)
         released = partial(
             self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
         )
@@ -444,11 +453,12 @@ class ChannelEngine:
         at = np.asarray(positions, np.int64)
         counter = self._counter
         listed: list[list[int]] = []
+        names: list[bytes] = []
 
-        def contents() -> tuple[list[bytes], list[list[int]]]:
-            nonlocal listed
+        def contents() -> tuple[list[bytes], list[list[int]], list[tuple[bytes, ...]]]:
+            nonlocal listed, names
             if not positions:
-                return [], []
+                return [], [], []
             listed = self.labels.check(rests, uncounted)
             if self.labels.classes is not None and {*map(len, listed)} != {labels}:
                 raise GuaranteeError(
@@ -459,12 +469,11 @@ class ChannelEngine:
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
-            digests = self._checked(clean)
-            self.labels.check_same(digests, listed)
+            names = self._checked(clean)
+            self.labels.check_same(names, listed)
             rows = clean.reshape(len(clean), -1).numpy()
-            self._own.show(rows, digests)
-            self._near.show(rows, digests)
-            return digests, listed
+            self._own.show(rows, names)
+            return names, listed, self._near.new_cells(rows, names)
 
         whose = None if owners is None else [owners[position] for position in positions]
         with counter.turn():
@@ -476,6 +485,7 @@ class ChannelEngine:
                 owners=whose,
                 extra=len(uncounted) > 0,
             )
+            self._near.note(names)
             flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension).double()
             noisy = self._batch_noise.apply(flat, batch, counter.copies).reshape(clean.shape)
             digests = batch.digests[batch.own]
@@ -495,7 +505,7 @@ class ChannelEngine:
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():
-                batch = self._counter.count((), none, none, lambda: ([], []), done=True)
+                batch = self._counter.count((), none, none, lambda: ([], [], []), done=True)
                 self._batch_noise.apply(clean, batch, self._counter.copies)
                 done = batch.done
                 self.steps += not done
@@ -644,6 +654,7 @@ class ChannelEngine:
         self._counter.adopt()
         self.steps = 0
         self._own.forget()
+        self._near.forget()
         if state is not None:
             self._load(state, adds=True)
 
@@ -680,6 +691,15 @@ class ChannelEngine:
         owners = np.asarray(owner).tolist()
         self._counter.identity.owners(owners)
         return owners
+
+    def _check_plan(self, owners: Sequence[Any], places: Places) -> None:
+        """Warn of owners with more records than the plan is for."""
+        plan = self._counter.plan
+        words = self._counter.identity.owners(owners)
+        once = np.unique(np.stack([words, places.which, places.records]), axis=1)[0]
+        most = int(np.unique(once, return_counts=True)[1].max())
+        if plan.most is not None and plan.adds and (fits := plan.uses_of_each(most)) < plan.most:
+            warn_of_owners(most, fits, plan)
 
     def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
         """Return the records of a dataset's collections. Registered collections keep theirs."""

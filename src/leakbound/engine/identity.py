@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ KEY = 32  # bytes of a key
 SEALED = WORD + KEY
 _VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
+_SURE = 3.0  # standard deviations of a count of chance events
 _MOST_SHARED = 0.1  # of the public records, that may be private ones too
 _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
 DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
@@ -106,6 +108,10 @@ class Identity:
                 "of whom it is about, and records of nobody else one of their own"
             )
         return words(self.of([b"owner " + text.encode() for text in texts]))
+
+    def cells(self, names: Sequence[bytes]) -> list[int]:
+        """Compute the word of each cell that records lie in."""
+        return words(self.of(names)).tolist() if names else []
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
         """Draw two numbers in [0, 1) for each text, multiples of 2⁻⁵³ that only the key can repeat."""
@@ -221,20 +227,30 @@ def _owner_key() -> bytes:
 
 
 def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"]) -> None:
-    """Refuse public records of which many are private ones, in any order.
+    """Refuse public records of which many are private ones, in any order and however often.
 
-    Where most records are different ones, more than a tenth that coincide are no coincidence.
+    Where most public records are different ones, more than a tenth that coincide are no coincidence. Where many
+    are equal, as rows of few categories are, pairs of a public and a private record are compared with pairs of
+    private ones, which are as frequent among records of one distribution.
 
     Raises:
         GuaranteeError: If they are.
     """
     identity = Identity.new(torch.from_numpy(public))
-    public_records = set(identity.contents(torch.from_numpy(public)))
-    shared = len(public_records & set(identity.contents(torch.from_numpy(private))))
-    if len(public_records) >= DISTINCT * len(public) and shared > _MOST_SHARED * len(public_records):
+    of_public = Counter(identity.contents(torch.from_numpy(public)))
+    of_private = Counter(identity.contents(torch.from_numpy(private)))
+    shared = len(of_public.keys() & of_private.keys())
+    if len(of_public) >= DISTINCT * len(public):
+        refused = shared > _MOST_SHARED * len(of_public)
+    else:
+        pairs = sum(count * of_private[record] for record, count in of_public.items())
+        equal = sum(count * (count - 1) / 2 for count in of_private.values())
+        by_chance = equal + _SURE * (math.sqrt(equal) + _SURE)
+        refused = pairs * (len(private) - 1) > 2.0 * len(public) * by_chance
+    if refused:
         raise GuaranteeError(
-            f"{shared} of {len(public)} public records are among those to protect, and the channel reveals "
-            "their mean and covariance: calibrate to others"
+            f"{shared} of {len(of_public)} public records are among those to protect, and the channel "
+            "reveals their mean and covariance: calibrate to others"
         )
 
 

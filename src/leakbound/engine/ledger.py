@@ -35,7 +35,8 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound import storage
-from leakbound.accounting.leakage import Held, Mechanism, seen_by
+from leakbound.accounting.leakage import Held, Mechanism, Schedule, seen_by
+from leakbound.channels.composition import determinant_nats
 from leakbound.channels.covariance import Moments
 from leakbound.engine.calibrations import NearCopies
 from leakbound.engine.identity import KEY, VALUES, Label, owner_file
@@ -44,34 +45,49 @@ from leakbound.engine.refusals import CapacityWarning, GuaranteeError
 _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _WAIT = 60.0  # seconds for other processes
 _AT_ONCE = 512  # records in one statement
-_FORMAT, _BEFORE = 3, 2
+_SCHEDULES = 4096  # whose nats are kept
+_FORMAT = 4
 _USES = (
     "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL, "
     "releases INTEGER NOT NULL CHECK (count BETWEEN 0 AND releases), PRIMARY KEY (record, channel)) "
     "STRICT, WITHOUT ROWID"
 )
-_ADDED = (  # in this version
+_ABOUT = (
     "CREATE TABLE about (number BLOB NOT NULL, since TEXT NOT NULL, key BLOB NOT NULL) STRICT",
     "CREATE TABLE runs (id INTEGER PRIMARY KEY, began TEXT NOT NULL) STRICT",
     "CREATE TABLE precisions (width INTEGER PRIMARY KEY, double INTEGER NOT NULL) STRICT",
     "CREATE TABLE owners (record INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY (record, owner)) "
     "STRICT, WITHOUT ROWID",
     "CREATE INDEX records ON owners (owner)",
+)
+_CELLS = (  # by which near copies are found
+    "CREATE TABLE cells (cell INTEGER PRIMARY KEY, record INTEGER NOT NULL) STRICT",
+    "CREATE INDEX cells_of ON cells (record)",
+    "CREATE TABLE grids (width INTEGER PRIMARY KEY, mean BLOB NOT NULL, axes BLOB NOT NULL) STRICT",
     f"PRAGMA application_id = {_APPLICATION}",
     f"PRAGMA user_version = {_FORMAT}",
 )
-_TABLES = (
+_CHANNELS = (
     "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL, "
-    "planned INTEGER NOT NULL DEFAULT 1, accepted REAL) STRICT",
+    "planned INTEGER NOT NULL DEFAULT 1, accepted REAL, axes TEXT NOT NULL DEFAULT '', precisions BLOB) STRICT"
+)
+_TABLES = (
+    _CHANNELS,
     _USES,
     "CREATE TABLE labels (record INTEGER NOT NULL, label INTEGER NOT NULL, nats REAL NOT NULL, "
     "PRIMARY KEY (record, label)) STRICT, WITHOUT ROWID",
     "CREATE TABLE total (uses INTEGER NOT NULL, labels INTEGER NOT NULL) STRICT",
     "INSERT INTO total VALUES (0, 0)",
-    *_ADDED,
+    *_ABOUT,
+    *_CELLS,
 )
-_MIGRATED = (  # from the version before
-    *_ADDED,
+_AXES = (
+    "ALTER TABLE channels ADD COLUMN axes TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE channels ADD COLUMN precisions BLOB",
+    *_CELLS,
+)
+_FROM_SECOND = (
+    *_ABOUT,
     "INSERT INTO precisions SELECT 0, double FROM key",  # of records of any other width
     "DROP TABLE key",
     "ALTER TABLE uses RENAME TO earlier",
@@ -108,12 +124,14 @@ class Rows:
         uses: Record, place among the channels, uses with independent noise, and all uses of each row.
         labels: Released labels.
         owners: Record and owner of each row.
+        cells: Record and word of each cell that it lies in.
     """
 
     mechanisms: tuple[Mechanism, ...]
     uses: Sequence[tuple[int, int, int, int]]
     labels: Sequence[Label] = ()
     owners: Sequence[tuple[int, int]] = ()
+    cells: Sequence[tuple[int, int]] = ()
 
 
 class Ledger:
@@ -153,15 +171,21 @@ class Ledger:
         """Prepare a connection, which memory or a file needs."""
         self.path, self.key = path, key
         self.number, self.since = os.urandom(16), datetime.now(UTC).date().isoformat()
-        self._connection: sqlite3.Connection | None = None
-        self._process, self._place, self._run = process(), 0, False
-        self._lock = RLock()
-        self._mechanisms: dict[int, Mechanism] = {}
-        self._near: dict[int, NearCopies] = {}
+        self._process, self._place = process(), 0
+        self._start()
         if path is None:
             self._alive[process(), self.number] = self
             with self._opened() as connection:
                 self._make_tables(connection)
+
+    def _start(self) -> None:
+        """Begin without a connection, and without what was read and computed elsewhere."""
+        self._connection: sqlite3.Connection | None = None
+        self._lock, self._run, self._warned = RLock(), False, False
+        self._mechanisms: dict[int, Mechanism] = {}
+        self._seen: dict[Any, tuple[float | int, float, float]] = {}  # nats by schedule
+        self._moments: dict[str, Moments] = {}
+        self._near: dict[int, NearCopies] = {}
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Ledger:
@@ -233,14 +257,11 @@ class Ledger:
             return _of_name, (self.number, self.key, process())
         # A copy opens the file for itself, and refuses it if it is another one.
         kept = {name: getattr(self, name) for name in ("path", "key", "number", "since", "_place")}
-        empty: dict[str, Any] = {
-            "_connection": None,
-            "_process": b"",
-            "_run": False,
-            "_mechanisms": {},
-            "_near": {},
-        }
-        return object.__new__, (Ledger,), kept | empty
+        return object.__new__, (Ledger,), kept | {"_process": b""}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
 
     def __deepcopy__(self, memo: Any) -> Ledger:
         return self
@@ -345,27 +366,51 @@ class Ledger:
             return needed if row is None else bool(row[0])
 
     def near_copies(self, moments: Moments) -> NearCopies:
-        """Return the comparison of records with nearly equal ones, which lasts as long as this ledger."""
-        if moments.dimension not in self._near:
-            self._near[moments.dimension] = NearCopies(moments)
-        return self._near[moments.dimension]
+        """Return the comparison of records with nearly equal ones, by the grid that the ledger has for their width.
+
+        The moments stay at hand, too, for determinants of channels that were calibrated to them.
+        """
+        if moments.name not in self._moments:
+            self._moments[moments.name] = moments
+            self._seen.clear()
+        width = moments.dimension
+        if width not in self._near:
+            near = NearCopies(moments)
+            if near.axes is not None and not self.foreign:
+                with self._opened() as connection:
+                    grid = connection.execute(
+                        "SELECT mean, axes FROM grids WHERE width = ?", (width,)
+                    ).fetchone()
+                    if grid is None:
+                        values = (width, near.mean.astype("<f8").tobytes(), near.axes.astype("<f8").tobytes())
+                        connection.execute("INSERT INTO grids VALUES (?, ?, ?)", values)
+                    else:
+                        near.mean = np.frombuffer(grid[0], "<f8")
+                        near.axes = np.frombuffer(grid[1], "<f8").reshape(len(near.mean), -1)
+            self._near[width] = near
+        return self._near[width]
 
     def number_of(self, mechanism: Mechanism) -> int:
         """Return the number of a mechanism, under which uses are counted."""
         with self._opened() as connection:
             return self._number_of(connection, mechanism)
 
-    def held(self, number: int, records: Int[np.ndarray, " records"] | None = None) -> Held:
+    def held(self, number: int, records: Int[np.ndarray, " records"] | None = None, *, more: int = 0) -> Held:
         """Return what the channel of a number sees of some records, by default of all.
 
         Of records with an owner, the nats of its other records are among the others.
+
+        Args:
+            number: Number of the channel.
+            records: The records.
+            more: Uses of the channel that each record is taken to have beyond those that are counted.
         """
         with self._opened() as connection:
             if records is None:
                 rows = connection.execute("SELECT DISTINCT record FROM uses").fetchall()
                 records = np.array(rows, np.int64).reshape(-1)
             different, which = np.unique(records, return_inverse=True)
-            seen = self._held(connection, number, different.tolist(), labelled=True)
+            seen = self._held(connection, number, different.tolist(), labelled=True, more=more)
         return Held(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
 
     def releases(self, number: int, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
@@ -394,6 +439,7 @@ class Ledger:
         once: bool = False,
         labels: Sequence[Label] = (),
         owners: Sequence[tuple[int, int]] = (),
+        cells: Sequence[tuple[int, int]] = (),
     ) -> Held:
         """Count uses of records with independent noise, all of them or none.
 
@@ -406,6 +452,7 @@ class Ledger:
             once: Whether all runs show the same noisy copy of a record, so that they use it once together.
             labels: Labels that are released with them. One that was released before is not counted again.
             owners: Records with their owners. A record of two owners counts for both.
+            cells: Records with the cells that they lie in. Another record in one of these is warned of.
 
         Returns:
             What is held after it.
@@ -440,7 +487,11 @@ class Ledger:
                     f"INSERT OR IGNORE INTO labels VALUES {values}", [*chain(*chunk)]
                 ).rowcount
             connection.execute("UPDATE total SET uses = uses + ?, labels = labels + ?", (added, new))
+            near = self._note_cells(connection, cells)
         self._run = True
+        if near and not self._warned:
+            self._warned = True
+            NearCopies.warn("another private")
         return held
 
     def rows(self, records: Int[np.ndarray, " records"]) -> Rows:
@@ -450,10 +501,12 @@ class Ledger:
             uses = self._of(connection, "SELECT * FROM uses WHERE record", keys)
             labels = self._of(connection, "SELECT * FROM labels WHERE record", keys)
             owners = self._of(connection, "SELECT * FROM owners WHERE record", keys)
+            cells = self._of(connection, "SELECT record, cell FROM cells WHERE record", keys)
             self._read_mechanisms(connection)
         numbers = sorted({channel for _, channel, _, _ in uses})
         mechanisms = tuple(self._mechanisms[number] for number in numbers)
-        return Rows(mechanisms, [(row[0], numbers.index(row[1]), *row[2:]) for row in uses], labels, owners)
+        uses = [(record, numbers.index(channel), *counts) for record, channel, *counts in uses]
+        return Rows(mechanisms, uses, labels, owners, cells)
 
     def take(self, rows: Rows, instead: Int[np.ndarray, " records"] | None = None) -> None:
         """Raise the counts of records to those of some rows.
@@ -473,6 +526,7 @@ class Ledger:
             uses = [(record, numbers[place], *counts) for record, place, *counts in rows.uses]
             connection.executemany(_RAISED, uses)
             connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", rows.owners)
+            self._note_cells(connection, rows.cells)
             new = connection.executemany(
                 "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", rows.labels
             ).rowcount
@@ -490,6 +544,7 @@ class Ledger:
         after: dict[int, int] | None = None,
         *,
         labelled: bool = False,
+        more: int = 0,
     ) -> Held:
         """Read what is held about different records, with labels if they are asked for.
 
@@ -499,6 +554,7 @@ class Ledger:
             records: The records.
             after: Uses of this channel, if they are known.
             labelled: Whether the nats of labels are asked for.
+            more: As in :meth:`held`, of the records alone and not of others of their owners.
         """
         held = Held.nothing(len(records))
         channels, owned = connection.execute(
@@ -511,13 +567,18 @@ class Ledger:
             return held
         # Records that have an owner count with its other records.
         siblings = self._siblings(connection, records) if owned else {}
-        every = list({*records, *chain(*chain(*siblings.values()))})
+        asked = {*records}
+        every = list({*asked, *chain(*chain(*siblings.values()))})
         mechanism, seen = self._mechanisms[number], {}
         query = "SELECT record, channel, count FROM uses WHERE record"
         rows = self._of(connection, query, every, "ORDER BY record, channel")
         for record, of_record in groupby(rows, key=itemgetter(0)):
-            schedule = tuple((self._mechanisms[channel], count) for _, channel, count in of_record if count)
-            seen[record] = seen_by(mechanism, schedule)
+            counts = {channel: count for _, channel, count in of_record}
+            if more and record in asked:
+                counts[number] = counts.get(number, 0) + more
+            seen[record] = self._seen_by(
+                number, tuple((channel, count) for channel, count in counts.items() if count)
+            )
         labels: dict[int, float] = {}
         if labelled:
             query = "SELECT record, sum(nats) FROM labels WHERE record"
@@ -536,6 +597,32 @@ class Ledger:
                     sum(labels.get(sibling, 0.0) for sibling in others) for others in siblings[record]
                 )
         return held
+
+    def _seen_by(
+        self, number: int, schedule: tuple[tuple[int, int], ...]
+    ) -> tuple[float | int, float, float]:
+        """Split the uses of a record as the channel of a number sees them, computed once for each schedule."""
+        key = number, schedule
+        if key not in self._seen:
+            if len(self._seen) >= _SCHEDULES:
+                self._seen.clear()
+            uses = [(self._mechanisms[channel], count) for channel, count in schedule]
+            self._seen[key] = seen_by(self._mechanisms[number], uses, self._determinant)
+        return self._seen[key]
+
+    def _determinant(self, uses: Schedule) -> float | None:
+        """Compute nats of channels of one covariance, None if it is not at hand."""
+        moments = self._moments.get(uses[0][0].axes)
+        return None if moments is None else determinant_nats(uses, moments)
+
+    def _note_cells(self, connection: sqlite3.Connection, cells: Sequence[tuple[int, int]]) -> bool:
+        """Note the cells that records lie in, and return whether another record lies in one of them."""
+        connection.executemany(
+            "INSERT OR IGNORE INTO cells VALUES (?, ?)", [(cell, record) for record, cell in cells]
+        )
+        query = "SELECT cell, record FROM cells WHERE cell"
+        first = dict(self._of(connection, query, [cell for _, cell in cells]))
+        return any(first[cell] != record for record, cell in cells)
 
     def _siblings(self, connection: sqlite3.Connection, records: Sequence[int]) -> dict[int, list[list[int]]]:
         """List all records of each owner of some records, by these."""
@@ -572,19 +659,23 @@ class Ledger:
             if counted.same(mechanism):
                 return number
         ratios = np.asarray(mechanism.ratios, "<f8").tobytes()
-        values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted)
-        number = int(
-            connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?)", values).lastrowid or 0
-        )
+        precisions = mechanism.precisions
+        along = None if precisions is None else precisions.astype("<f8").tobytes()
+        values = (mechanism.name, ratios, mechanism.planned, mechanism.accepted, mechanism.axes, along)
+        inserted = connection.execute("INSERT INTO channels VALUES (NULL, ?, ?, ?, ?, ?, ?)", values)
+        number = int(inserted.lastrowid or 0)
         self._mechanisms[number] = mechanism
         return number
 
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
         """Read the channels that are counted and not known yet."""
-        for number, name, ratios, *accepted in connection.execute(
-            "SELECT * FROM channels WHERE id > ?", (max(self._mechanisms, default=0),)
-        ):
-            self._mechanisms[number] = Mechanism(name, np.frombuffer(ratios, "<f8"), *accepted)
+        known = (max(self._mechanisms, default=0),)
+        for row in connection.execute("SELECT * FROM channels WHERE id > ?", known):
+            number, name, ratios, planned, accepted, axes, along = row
+            precisions = None if along is None else np.frombuffer(along, "<f8")
+            self._mechanisms[number] = Mechanism(
+                name, np.frombuffer(ratios, "<f8"), planned, accepted, axes, precisions
+            )
 
     # -- the file --------------------------------------------------------------------------------------------
 
@@ -598,7 +689,7 @@ class Ledger:
         """Read what a file says of itself, and refuse one that is not whole."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version not in (_BEFORE, _FORMAT):
+        if application != _APPLICATION or version not in (2, 3, _FORMAT):
             advice = "a database of something else: give another one"
             if application == _APPLICATION:
                 advice = "of another version of leakbound: go on with that, as this one cannot add its uses"
@@ -608,13 +699,16 @@ class Ledger:
                 f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
                 f"{self.path and self.path.name}-journal is missing: bring back both files together"
             )
-        if version == _BEFORE:
+        if version == 2:
             (key,) = connection.execute("SELECT key FROM key").fetchone()
-            for statement in _MIGRATED:
+            for statement in _FROM_SECOND:
                 connection.execute(statement)
             about = (self.number, f"before {self.since}", key)
             connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
             connection.execute("INSERT INTO runs SELECT NULL, ? FROM total WHERE uses > 0", (about[1],))
+        if version < _FORMAT:
+            for statement in _AXES:
+                connection.execute(statement)
         self.number, self.since, self.key = connection.execute("SELECT * FROM about").fetchone()
 
     def _note_place(self) -> None:
@@ -658,6 +752,7 @@ class Ledger:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                         self._mechanisms.clear()  # one may have been added
+                        self._seen.clear()
         except sqlite3.Error as error:
             raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
 
@@ -705,5 +800,5 @@ def _of_name(number: bytes, key: bytes, made_in: bytes) -> Ledger:
     foreign = object.__new__(Ledger)
     made_in = b"" if made_in == process() else made_in  # it is gone
     foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
-    foreign._near = {}
+    foreign._start()
     return foreign

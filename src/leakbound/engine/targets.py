@@ -6,7 +6,8 @@ So each needs the largest κ that still meets it, a root in one dimension for ev
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, ClassVar
 
@@ -38,6 +39,7 @@ class Plan:
         adds: Whether the target is met as long as nats of all channels stay within those of the planned uses.
         frozen: Whether noise is frozen.
         seeded: Whether a seed repeats it.
+        records: Records of one owner, all of which may have the planned uses.
     """
 
     most: int | None
@@ -45,11 +47,23 @@ class Plan:
     adds: bool
     frozen: bool
     seeded: bool
+    records: int = 1
 
     @property
     def once(self) -> bool:
         """True if every draw for a record gives the same copy, in whatever run."""
         return self.frozen and self.seeded
+
+    @property
+    def limit(self) -> float:
+        """Nats of all planned uses, of all records of an owner that the plan is for. They are ∞ without a limit."""
+        return math.inf if self.most is None else self.records * self.mechanism.nats(self.most)
+
+    def uses_of_each(self, records: int) -> int:
+        """Count the uses that each of so many records of one owner can have, at most the planned ones."""
+        fits = range(1, 1 + (self.most or 0))
+        limit = self.limit * (1.0 + _ROUNDING)
+        return bisect_left(fits, True, key=lambda uses: records * self.mechanism.nats(uses) > limit)
 
     def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
         """Find the records about which more nats are revealed than by the planned uses."""
@@ -61,7 +75,7 @@ class Plan:
         if not len(places):
             return places
         others = held.others[places]
-        limit = self.mechanism.nats(self.most) * (1.0 + _ROUNDING)
+        limit = self.limit * (1.0 + _ROUNDING)
         over = self.mechanism.all_nats(seen[places]) + others > limit
         over |= held.fresh_uses[places] > self.most
         return places[over | ((others > 0) & (not self.adds))]
@@ -73,10 +87,12 @@ class Target(ABC):
     Attributes:
         uses: Planned uses of each record with fresh noise, and the most that are released. None for no limit.
             Frozen noise shows a record once, so leave it out.
+        records: Records of one owner, all of which together have the limit and may have the planned uses.
         needs_uses: Whether the target limits all uses together.
     """
 
     uses: int | None
+    records: int = 1
     needs_uses: ClassVar[bool] = True
 
     def fresh_uses(self, frozen: bool) -> int:
@@ -118,10 +134,11 @@ class Target(ABC):
         if (weights := calibration.spectrum.weights) is not None:  # equal ratios may be along other values
             name = f"{blake2b(weights.tobytes(), digest_size=8).hexdigest()} {name}"
         nats = None if accepted is None else float(accepted)
-        mechanism = Mechanism(name, calibration.ratios, self.uses or 1, nats)
+        axes, precisions = calibration.axes()
+        mechanism = Mechanism(name, calibration.ratios, self.uses or 1, nats, axes, precisions)
         # Nats of several channels have a sum, their errors have none.
         adds = not isinstance(self, Reconstruction)
-        return Plan(most, mechanism, adds, frozen=frozen, seeded=draws is not None)
+        return Plan(most, mechanism, adds, frozen=frozen, seeded=draws is not None, records=self.records)
 
     @abstractmethod
     def excess(self, calibration: Calibration, uses: int) -> float:
@@ -174,7 +191,7 @@ class Target(ABC):
             ValueError: If float64 cannot hold the noise that it needs.
         """
         if uses == 1 and isinstance(self, Leakage | Identification):  # most shapes solve it for themselves
-            solved = Capacity(self.nats).solve(shape, spectrum, moments, uses)
+            solved = Capacity(self.nats / self.records).solve(shape, spectrum, moments, uses)
             if -_TIGHT * self.nats <= self.excess(solved, uses) <= 0:
                 return solved
 
@@ -199,7 +216,25 @@ class Target(ABC):
         return calibrated(root)
 
 
-class _PositiveTarget(Target):
+class _Counted(Target):
+    """A target with planned uses and records of an owner."""
+
+    def __repr__(self) -> str:
+        named = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        shown = {name: value for name, value in named.items() if (name, value) != ("records", 1)}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _check_counts(self) -> None:
+        """Refuse uses and records that are not whole and positive numbers."""
+        counts = {"uses": 1 if self.uses is None else self.uses, "records": self.records}
+        for name, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise GuaranteeError(
+                    f"{type(self).__name__}({name}={count!r}): give a whole number of at least 1"
+                )
+
+
+class _PositiveTarget(_Counted):
     """A limit that one positive number states, in the field that ``amount`` names."""
 
     amount: ClassVar[str] = "nats"
@@ -211,10 +246,10 @@ class _PositiveTarget(Target):
             raise GuaranteeError(
                 f"{type(self).__name__}({self.amount}={value!r}): give a finite number above 0"
             )
-        _check_uses(type(self).__name__, self.uses)
+        self._check_counts()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Capacity(_PositiveTarget):
     """Limit the nats that each use of a record reveals, as the published defense does.
 
@@ -223,6 +258,7 @@ class Capacity(_PositiveTarget):
     Attributes:
         nats: Capacity κ, > 0.
         uses: Most uses of a record, >= 1, or None for no limit.
+        records: Most records of one owner, each of which may have these uses, >= 1.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -235,6 +271,7 @@ class Capacity(_PositiveTarget):
     needs_uses: ClassVar[bool] = False
     nats: float | int
     uses: int | None = None
+    records: int = field(default=1, kw_only=True)
 
     def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of one use above κ."""
@@ -245,15 +282,17 @@ class Capacity(_PositiveTarget):
         return Calibration(shape.calibrate(spectrum, float(self.nats)), spectrum, moments)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Leakage(_PositiveTarget):
-    """Limit the nats that all uses of a record reveal together.
+    """Limit the nats that all uses of a record, or of all records of an owner, reveal together.
 
     They are an average over records like the calibration's: an unusual record can reveal more.
 
     Attributes:
         nats: Total, > 0.
         uses: Planned uses of each record, >= 1, or None for frozen noise.
+        records: Most records of one owner, >= 1. Nats of different records add up whatever they have in common,
+            so that each gets its part of the total.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -265,10 +304,11 @@ class Leakage(_PositiveTarget):
 
     nats: float | int
     uses: int | None = None
+    records: int = field(default=1, kw_only=True)
 
     def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of all uses above the total."""
-        return calibration.information(uses) - self.nats
+        return self.records * calibration.information(uses) - self.nats
 
 
 @dataclass(frozen=True)
@@ -313,8 +353,8 @@ class Reconstruction(_PositiveTarget):
         return super().solve(shape, spectrum, moments, uses)
 
 
-@dataclass(frozen=True)
-class Identification(Target):
+@dataclass(frozen=True, repr=False)
+class Identification(_Counted):
     """Limit the probability of identifying a record among M equally likely ones, from all its uses.
 
     This is Fano's inequality without its slack. It holds for every attacker, on average over lists of records
@@ -325,6 +365,7 @@ class Identification(Target):
         probability: Most that the attacker may reach, in (1/M, 1).
         among: Number M of records, >= 2, given by name.
         uses: Planned uses of each record, >= 1, or None for frozen noise.
+        records: Most records of one owner, >= 1, by all of which together the owner may be identified.
 
     Raises:
         GuaranteeError: If a value is out of range.
@@ -337,6 +378,7 @@ class Identification(Target):
     probability: float | int
     uses: int | None = None
     among: int = field(kw_only=True)
+    records: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse values that are out of range."""
@@ -349,7 +391,7 @@ class Identification(Target):
                 f"Identification(probability={self.probability:g}): give one between {1 / self.among:g}, which "
                 "guessing reaches, and 1"
             )
-        _check_uses("Identification", self.uses)
+        self._check_counts()
 
     @property
     def nats(self) -> float:
@@ -358,7 +400,7 @@ class Identification(Target):
 
     def excess(self, calibration: Calibration, uses: int) -> float:
         """Return the nats of all uses above those that the probability allows."""
-        return calibration.information(uses) - self.nats
+        return self.records * calibration.information(uses) - self.nats
 
 
 def as_target(target: Any) -> Target:
@@ -375,9 +417,3 @@ def as_target(target: Any) -> Target:
         f"target = {target!r}: give Capacity(nats), Leakage(nats, uses), Reconstruction(mse, uses) or "
         "Identification(probability, among=M, uses=K)"
     )
-
-
-def _check_uses(target: str, uses: int | None) -> None:
-    """Refuse a number of uses that is not whole and positive."""
-    if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
-        raise GuaranteeError(f"{target}(uses={uses!r}): give a whole number of at least 1")

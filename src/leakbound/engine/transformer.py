@@ -20,9 +20,15 @@ from leakbound.accounting.leakage import Held
 from leakbound.accounting.statement import state
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
-from leakbound.engine.calibrations import OwnMoments, check_accepted, unlike_units, warn_of_records
+from leakbound.engine.calibrations import (
+    OwnMoments,
+    check_accepted,
+    unlike_units,
+    warn_of_owners,
+    warn_of_records,
+)
 from leakbound.engine.frames import on_host, ordered_as, owners_of
-from leakbound.engine.identity import DISTINCT, Identity, LabelCount, words
+from leakbound.engine.identity import DISTINCT, Identity, LabelCount, refuse_shared, words
 from leakbound.engine.ledger import Ledger, process
 from leakbound.engine.records import Layout, as_tensor
 from leakbound.engine.refusals import BudgetError, GuaranteeError
@@ -207,7 +213,14 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._ready()
         # What is known of the rows from now on: that they were here, and what their labels reveal.
         contents = self._checked(private)
-        self._fitted = np.unique(words(self._identity.of(contents)))
+        if auxiliary is not None and not self._public:
+            refuse_shared(auxiliary, private)
+        rows = words(self._identity.of(contents))
+        self._fitted = np.unique(rows)
+        if (pairs := self._pairs(rows, owners)) and self._plan.most is not None and self._plan.adds:
+            most = int(np.unique([owner for _, owner in pairs], return_counts=True)[1].max())
+            if (fits := self._plan.uses_of_each(most)) < self._plan.most:
+                warn_of_owners(most, fits, self._plan)
         if y is not None:
             self._charge_labels(labels, contents, y, owners)
         return self
@@ -239,8 +252,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.calibration_.check_directions(records)
         contents = self._checked(records)
         self._own.show(records, contents)
-        self._charge(contents, owners)
-        self._near.show(records, contents)
+        self._charge(contents, owners, self._near.new_cells(records, contents))
+        self._near.note(contents)
         source: NoiseSource = SecureNoise()
         if self._seed is not None:
             halves = np.frombuffer(b"".join(content[:16] for content in contents), np.uint64).reshape(-1, 2)
@@ -427,7 +440,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._number = self._ledger.number_of(self._plan.mechanism)
         return self._ledger
 
-    def _charge(self, contents: Sequence[bytes], owners: list[Any] | None) -> None:
+    def _charge(
+        self, contents: Sequence[bytes], owners: list[Any] | None, near: Sequence[tuple[bytes, ...]]
+    ) -> None:
         """Count one use of each row, or refuse all of them.
 
         Raises:
@@ -452,12 +467,13 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             row = int(np.isin(rows, different[over]).argmax())
             place = int(np.flatnonzero(different == rows[row])[0])
             seen = held.fresh_uses[place] + held.parallel[place]
-            nats, limit = held.nats(plan.mechanism)[place], plan.mechanism.nats(plan.most or 1)
+            nats, limit = held.nats(plan.mechanism)[place], plan.limit
             if owners is not None and held.others[place] > 0:
                 raise BudgetError(
                     f"all rows of the owner {owners[row]!r} of row {row} would reveal {nats:.4g} nats together, over "
                     f"all fits and clones of this channel, where {plan.most} uses are planned, for {limit:.4g} nats: "
-                    "plan for all rows of an owner, whose nats add up, or transform fewer; owner=False counts a row by "
+                    "plan for all rows of an owner, whose nats add up, by a target with records=, or transform fewer; "
+                    "owner=False counts a row by "
                     "its values alone"
                 )
             raise BudgetError(
@@ -467,7 +483,18 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "on with the noisy ones"
             )
 
-        ledger.charge(self._number, different, uses, check, releases=counts, once=plan.once, owners=pairs)
+        lying = [row for row, cells in zip(rows.tolist(), near, strict=True) for _ in cells]
+        cells = self._identity.cells([cell for cells in near for cell in cells])
+        ledger.charge(
+            self._number,
+            different,
+            uses,
+            check,
+            releases=counts,
+            once=plan.once,
+            owners=pairs,
+            cells=[*zip(lying, cells, strict=True)],
+        )
 
     def _charge_labels(
         self, labels: LabelCount, contents: Sequence[bytes], y: Any, owners: list[Any] | None
