@@ -399,8 +399,8 @@ BUGS = {
         "test_refits_copies_and_clones_add_up",
     ),
     "rows of an owner behind a transformer charged as rows of nobody": (
-        "releases=counts, once=plan.once, owners=pairs)",
-        "releases=counts, once=plan.once)",
+        "            owners=pairs,\n            cells=[",
+        "            cells=[",
         "test_rows_of_an_owner_add_up_whatever_says_whose_they_are[array]",
     ),
     "labels behind a transformer not charged": (
@@ -618,6 +618,11 @@ BUGS = {
         "else self.records * self.mechanism.nats(self.most)",
         "else self.mechanism.nats(self.most)",
         "test_a_plan_for_several_records_of_an_owner_is_sized_for_all_of_them[0.0-fresh]",
+    ),
+    "an ensemble that gives secure noise a seed": (
+        'if self.random_state is not None and getattr(self, "_of_secure", False):',
+        'if self.random_state is not None and getattr(self, "_of_securely", False):',
+        "test_an_ensemble_gives_secure_noise_no_seed",
     ),
     "auxiliary rows that stand twice and so pass": (
         "refused = pairs * (len(private) - 1) >",

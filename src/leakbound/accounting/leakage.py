@@ -222,10 +222,10 @@ def seen_by(
             totals.append(count)
         else:
             totals[place] += (worths[place] or 0.0) * count
-    own = fresh_uses + totals[0]
+    first_total = fresh_uses + totals[0]
     # What those of one covariance reveal together, and what each of the others does.
     groups: dict[Any, list[tuple[Mechanism, float | int]]] = {}
-    for place, (head, total) in enumerate(zip(heads, [own, *totals[1:]], strict=True)):
+    for place, (head, total) in enumerate(zip(heads, [first_total, *totals[1:]], strict=True)):
         if total:
             groups.setdefault(head.axes if head.axes and head.accepted is None else place, []).append(
                 (head, total)
@@ -233,7 +233,7 @@ def seen_by(
     others = 0.0
     for group in groups.values():
         nats = _joined(group, determinant)
-        others += max(0.0, nats - mechanism.nats(own)) if group[0][0] is mechanism else nats
+        others += max(0.0, nats - mechanism.nats(first_total)) if group[0][0] is mechanism else nats
     return fresh_uses, totals[0], others
 
 

@@ -223,9 +223,9 @@ def written(
             "labels": parts([label for _, label, _ in rows.labels]),
             "nats": torch.tensor([nats for _, _, nats in rows.labels], dtype=torch.float64),
         }
-    for told, name, pairs_of in (("owned", "owners", rows.owners), ("celled", "cells", rows.cells)):
+    for place, name, pairs_of in (("owned", "owners", rows.owners), ("celled", "cells", rows.cells)):
         if pairs_of:
-            state[told] = torch.tensor([places[record] for record, _ in pairs_of])
+            state[place] = torch.tensor([places[record] for record, _ in pairs_of])
             state[name] = parts([word for _, word in pairs_of])
     if copied := [record for record in places if record in copies]:
         state |= {

@@ -567,14 +567,14 @@ class Ledger:
             return held
         # Records that have an owner count with its other records.
         siblings = self._siblings(connection, records) if owned else {}
-        asked = {*records}
-        every = list({*asked, *chain(*chain(*siblings.values()))})
+        different = {*records}
+        every = list({*different, *chain(*chain(*siblings.values()))})
         mechanism, seen = self._mechanisms[number], {}
         query = "SELECT record, channel, count FROM uses WHERE record"
         rows = self._of(connection, query, every, "ORDER BY record, channel")
         for record, of_record in groupby(rows, key=itemgetter(0)):
             counts = {channel: count for _, channel, count in of_record}
-            if more and record in asked:
+            if more and record in different:
                 counts[number] = counts.get(number, 0) + more
             seen[record] = self._seen_by(
                 number, tuple((channel, count) for channel, count in counts.items() if count)
@@ -669,8 +669,8 @@ class Ledger:
 
     def _read_mechanisms(self, connection: sqlite3.Connection) -> None:
         """Read the channels that are counted and not known yet."""
-        known = (max(self._mechanisms, default=0),)
-        for row in connection.execute("SELECT * FROM channels WHERE id > ?", known):
+        last = (max(self._mechanisms, default=0),)
+        for row in connection.execute("SELECT * FROM channels WHERE id > ?", last):
             number, name, ratios, planned, accepted, axes, along = row
             precisions = None if along is None else np.frombuffer(along, "<f8")
             self._mechanisms[number] = Mechanism(

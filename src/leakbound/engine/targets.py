@@ -220,8 +220,8 @@ class _Counted(Target):
     """A target with planned uses and records of an owner."""
 
     def __repr__(self) -> str:
-        named = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        shown = {name: value for name, value in named.items() if (name, value) != ("records", 1)}
+        arguments = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        shown = {name: value for name, value in arguments.items() if (name, value) != ("records", 1)}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _check_counts(self) -> None:

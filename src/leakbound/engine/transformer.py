@@ -96,7 +96,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             attributes should be published. A pickle holds them sealed by the key of your account.
         random_state: By default noise is secure and fresh at each call. With a seed it is a function of the
             seed and of the record: equal records get equal noise, which makes experiments reproducible and
-            gives no protection.
+            gives no protection. Clones of a channel without one stay secure, as ensembles give a seed to all
+            that they hold.
         value_range: Least and largest value that a record may have. By default the range of the calibration
             records, extended by half its width on both sides.
         accept_capacity: Nats of all planned uses together that the moments of the rows may give. Default: up
@@ -159,6 +160,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         other = _clone_parametrized(self)
         other._ledger = self._counted()
         other._elsewhere = getattr(self, "_elsewhere", None)
+        other._of_secure = self.random_state is None or getattr(self, "_of_secure", False)
         return other
 
     def fit(self, X: Any, y: Any = None, owner: Any = None) -> Channel:  # noqa: N803
@@ -191,7 +193,13 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
         self._seed = None
-        if self.random_state is not None:
+        if self.random_state is not None and getattr(self, "_of_secure", False):
+            warnings.warn(
+                "random_state was set on a clone of a channel with secure noise, as ensembles set it on all that they "
+                "hold: noise stays secure; make the channel with a random_state for noise that can be repeated",
+                stacklevel=2,
+            )
+        elif self.random_state is not None:
             self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # Warnings about the calibration, and the ledger that counts from now on.
         warn_of_records(records, self.calibration_)
