@@ -97,11 +97,13 @@ def test_nats_of_channels_of_other_covariances_and_of_accepted_ones_are_added():
     engines = [
         engine_in(ledger, "personalized", 0),
         engine_in(ledger, "personalized", 1, public=gaussian(4000, 8)),
+        engine_in(ledger, "natural", public=gaussian(4000, 9)),
+        engine_in(ledger, "white", public=gaussian(4000, 10)),
         ChannelEngine.for_data(PUBLIC, Capacity(3.0), ledger=ledger, accept_capacity=3.5, value_range=(-1e3, 1e3)),
     ]
     for engine in engines:
         _ = engine.protect(list(ROWS))[0]
-    assert engines[-1].leakage().record == pytest.approx(3.0 + 3.0 + 3.5)
+    assert engines[-1].leakage().record == pytest.approx(4 * 3.0 + 3.5)
 
 
 def test_transformers_of_one_covariance_in_one_ledger_add_precisions():
