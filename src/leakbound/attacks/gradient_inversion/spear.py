@@ -118,7 +118,7 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
     seen = client.released(images, request.noise(_PURPOSE, replica)("noise")).cpu().numpy()
     # Each upload is solved by itself.
     prior = np.broadcast_to(request.dataset.aux.images.mean(axis=0), truth.shape).copy()
-    found, values = seen.copy(), {metric: np.zeros(count) for metric in ("recovered", "explained")}
+    restored, values = seen.copy(), {metric: np.zeros(count) for metric in ("recovered", "explained")}
     solved = np.zeros(count, bool)
     for batch in range(count):
         gradients = {parameter: gradient[batch] for parameter, gradient in sent.gradients.items()}
@@ -131,9 +131,9 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
         errors = metrics.mse(seen[batch], images_seen)
         values["recovered"][batch] = float((errors <= RECOVERED_MSE).mean())
         values["explained"][batch] = solution.explained
-        found[batch], solved[batch] = images_seen, True
+        restored[batch], solved[batch] = images_seen, True
     # The records are estimated from all images at once, which factors the channel's covariance once.
-    estimates = _estimated(request, np.concatenate([found, seen]).reshape(-1, *truth.shape[2:]))
+    estimates = _estimated(request, np.concatenate([restored, seen]).reshape(-1, *truth.shape[2:]))
     guesses, oracle = estimates.reshape(2, *truth.shape)
     attack = np.where(solved[:, None, None, None, None], guesses, prior)
     # Errors of single records, in their best order.
@@ -205,7 +205,7 @@ def solve_batch(
     Returns:
         The solution that explains most of the ReLUs. None if fewer than ``size`` directions were found, or if the
         noise hides even the span of the records: the singular vectors of a matrix whose singular values are no
-        larger than those of its noise tell nothing of it (Benaych-Georges and Nadakuditi 2012, "The singular
+        larger than those of its noise reveal nothing of it (Benaych-Georges and Nadakuditi 2012, "The singular
         values and vectors of low rank perturbations of large rectangular random matrices").
     """
     layer = _linear(network, name)
