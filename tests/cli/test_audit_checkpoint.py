@@ -23,6 +23,13 @@ def score(network, records, labels):
 
 def broken(network, records, labels):
     raise KeyError("no such layer")
+
+def printing(network, records, labels):
+    print("scoring", len(records))
+    return score(network, records, labels)
+
+def ending(network, records, labels):
+    raise SystemExit(0)
 """
 
 
@@ -125,6 +132,16 @@ def test_an_error_of_the_script_is_shown_with_its_line(files):
     result = audit(script="my_score.py:broken")
     assert 'raise KeyError("no such layer")' in result.err
     assert "--script my_score.py:broken: failed on 40 records: KeyError: 'no such layer'" in result.message
+
+
+def test_what_a_script_prints_is_no_result_and_its_end_no_success(files):
+    printing, plain = audit("--json", script="my_score.py:printing"), audit("--json")
+    assert printing.code == plain.code == 0, printing.err
+    assert json.loads(printing.out) == json.loads(plain.out) | {"script": "my_score.py:printing"}
+    assert "scoring 40" in printing.err
+    ended = audit("--json", script="my_score.py:ending")
+    assert (ended.code, ended.out) == (2, "")
+    assert "--script my_score.py:ending: failed on 40 records: SystemExit: 0" in ended.message
 
 
 def test_a_run_and_a_network_do_not_go_together(files):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -104,6 +105,19 @@ def test_no_text_of_a_picture_for_a_paper_is_small_or_outside(key):
 def test_what_cannot_be_exported_is_named_and_nothing_is_written(tmp_path, words, problem):
     outcome = exported(tmp_path / "out", *words)
     assert (outcome.code, problem in outcome.message) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_that_no_figure_shows_has_nothing_to_export(tmp_path):
+    study = {"datasets": ["digits"], "models": ["lenet"], "rounds": [20], "defenses": {"none": []}}
+    catalogue = str(Path("config/figures").absolute())
+    config = {"preset": "mine", "catalogue": catalogue, "datasets": {"digits": {}}, "studies": {"mine": study}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    outcome = called("export", "--configfile", str(tmp_path / "mine.yaml"), "--out", str(tmp_path / "out"))
+    assert (outcome.code, "makes the rows of no figure of its catalogue: nothing to export" in outcome.message) == (
+        2,
+        True,
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -151,6 +151,8 @@ def test_texts_that_would_crash_a_reader_are_refused_with_their_line(tmp_path, t
     [
         ({"replicas": "1e2"}, "should be a valid integer; this is read as text: write 100"),
         ({"training": {"learning_rates": 0.1}}, "training.learning_rates = 0.1: should be a valid list; write [0.1]"),
+        ({"training": {"learning_rates": ["0.1"]}}, "Snakemake's --config makes text of numbers inside lists"),
+        ({"training": {"learning_rates": ["1e-3"]}}, "this is read as text: write 0.001"),
         ({"replicas": 10**9}, "replicas = 1000000000: should be less than or equal to 1000"),
         ({"seed": 2**63}, "seed = 9223372036854775808: is too large a number"),
         ({"alpha": float("nan")}, "alpha = nan: must be a finite number"),
