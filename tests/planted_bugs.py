@@ -317,6 +317,21 @@ BUGS = {
         "return self.derived",
         "test_seeded_noise_has_no_bound_in_any_form",
     ),
+    "more candidates on a statement on paper than there are owners": (
+        "data.owners or data.records // first.group",
+        "data.owners or data.records",
+        "test_candidates_are_no_more_than_there_are_owners",
+    ),
+    "risks of noise from a seed limited on paper": (
+        "if not statement.bounded or",
+        "if not statement.derived or",
+        "test_without_nats_that_bound_the_release_no_risk_is_limited[seeded]",
+    ),
+    "all records of an owner taken for independent ones by an audit": (
+        "rows = owners.one_of_each(whose, seed)",
+        "rows = np.arange(len(whose))",
+        "test_of_each_owner_one_record_is_audited_and_the_bound_is_about_all_of_them",
+    ),
     "what a bound does not cover left out of its sentence": (
         "        if self.uncovered:",
         "        if not self.uncovered:",

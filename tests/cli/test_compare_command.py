@@ -154,3 +154,22 @@ def test_formats_of_others_are_compared_as_well(clone, tmp_path, form):
         np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.arange(500)[:, None] % 2)
         compared(tmp_path / "mine.npz", "--minutes", 1)
         assert load(clone / "results/compare_mine/compare.yaml").datasets["own"].side == 8
+
+
+def test_owners_of_a_table_or_of_arrays_are_those_of_the_configuration(clone, tmp_path):
+    draw = np.random.default_rng(0)
+    values, whose, labels = draw.normal(size=(420, 4)), np.repeat(np.arange(210), 2), np.resize(["ill", "well"], 420)
+    frame = pd.DataFrame(values, columns=list("abcd")).assign(patient=whose, label=labels)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    np.savez(tmp_path / "people.npz", records=values, labels=labels, patient=whose)
+    for kind in ("csv", "npz"):
+        compared(tmp_path / f"people.{kind}", "--owner", "patient", "--name", kind)
+        dataset = load(clone / f"results/{kind}/compare.yaml").datasets["own"]
+        assert (dataset.owner, dataset.path) == ("patient", f"own.{kind}")
+        with open(clone / f"results/{kind}/records/own.{kind}", "rb") as copy:
+            assert copy.read() == (tmp_path / f"people.{kind}").read_bytes()
+    again = refusal(
+        "compare", tmp_path / "people.csv", "--owner", "patient", "--exclude", "a", "--name", "x", "--no-run"
+    )
+    assert "written again without its owners" in again
+    assert "a comparison does not know" in refusal("compare", "digits", "--owner", "x", "--name", "y", "--no-run")

@@ -111,6 +111,15 @@ def test_noise_that_nobody_sees_is_said_to_hide_nothing(place, records, kappa, f
     assert ("warning: the copies are nearly the originals" in outcome.message) is faint, outcome.err
 
 
+def test_copies_that_rounding_makes_the_originals_again_are_refused_before_they_are_counted(place):
+    succeeded("ledger", "new", "uses.db")
+    words = ("protect", "mine", "--kappa", 600, "--calibrate-to-own", "--ledger", "uses.db")
+    assert "the copies would be the originals" in refusal(*words, "--out", "out")
+    assert not Path("out").exists()
+    assert "0 records" in succeeded("ledger", "show", "uses.db").out
+    succeeded(*words, "--out", "out", "--values", "npy")
+
+
 def test_copies_that_name_one_ledger_are_counted_together(place):
     """Two copies were once stated with the nats of one each."""
     words = ("mine.npy", "--public", "public.npy", "--target-leakage", 8, "--uses", 2, "--ledger", "uses.db")

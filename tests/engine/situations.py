@@ -45,7 +45,8 @@ class Situation:
     Attributes:
         play: Releases through a front end, and returns what states the bound and the true nats.
         said: Pattern of the line of the bound that says what it does not know, None if nothing excuses it.
-        needs: What a front end needs for it: ``owners``, ``labels``, ``file``, ``columns`` or ``states``.
+        needs: What a front end needs for it: ``owners``, ``labels``, ``uncounted`` ones, ``file``, ``loaders`` or
+            ``states``.
     """
 
     play: object
@@ -295,12 +296,12 @@ SITUATIONS = {
         for name, play in DEPENDENT.items()
     },
     "labels uncounted": Situation(labels_in_the_clear, LABELS, frozenset({"labels"})),
-    "labels uncounted, then counted": Situation(uncounted_labels, LABELS, frozenset({"labels", "file"})),
+    "labels uncounted, then counted": Situation(uncounted_labels, LABELS, frozenset({"uncounted", "file"})),
     "copies of rows": Situation(copies_of_rows),
     "copied ledger": Situation(copied_ledger, SINCE, frozenset({"file"})),
     "another folder": Situation(another_folder, None, frozenset({"file"})),
     "grown data": Situation(grown_data),
     "rebuilt data": Situation(rebuilt_data),
-    "clean validation loader": Situation(clean_validation, CLEAN),
+    "clean validation loader": Situation(clean_validation, CLEAN, frozenset({"loaders"})),
     "resumed without counts": Situation(without_counts, RUNS, frozenset({"states"})),
 }

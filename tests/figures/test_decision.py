@@ -417,3 +417,19 @@ def test_the_columns_of_a_table_are_named_under_its_records(decision):
     assert "column 39 and 3 others." in page
     assert "column 40" not in page
     assert "left to right" not in decision_page(dataclasses.replace(named, columns=()))
+
+
+def test_candidates_of_owners_are_owners_and_the_lines_of_code_name_them(decision):
+    """Two records of each of fifty owners: the right one of fifty is picked more easily than one of a hundred."""
+    owned = {"unit": "owner", "rows": 2, "records": 2}
+    near = training("channel", 0.7, shape="natural", capacity=1.0, noise="fresh", **owned)
+    told = Statement.from_numbers(near["statement"]["replica"])
+    near["statement"]["replica"] = dataclasses.replace(told, unit="owner", group=2).numbers()
+    people = dataclasses.replace(decision, trainings=TRAININGS | {"natural-1.0": near})
+    arm = people.arms.set_index(["defense", "level"]).loc[("natural", "1")]
+    fano = optimize.brentq(lambda p: special.rel_entr([p, 1 - p], [0.02, 0.98]).sum() - 1.0, 0.03, 0.99)
+    assert (arm["candidates"], arm["identified"]) == (50, pytest.approx(fano))
+    told = said(people, "natural, 1 nats a use: ")
+    assert "all records of one owner together (at most 2)" in told
+    assert "holds the 50 owners of its client as candidates" in told
+    assert people.next_step[1].endswith("shuffle=True), owner=owners)")

@@ -19,6 +19,8 @@ from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import Statement
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.cli.inputs import read_dataset
+from leakbound.config.data import DatasetConfig
+from leakbound.datasets import prepare
 from leakbound.datasets.records import joined_groups
 from leakbound.training.batches import FrozenInputs
 
@@ -189,7 +191,7 @@ def test_groups_join_through_both_groupings():
         ({"owner": "gap"}, "row 3: column 'gap' names no owner"),
         (
             {"reader": "digits", "path": None, "owner": "patient"},
-            "only tables .csv and .parquet have a column of owners",
+            "only the readers table and table_shown know whose a record is",
         ),
     ],
 )
@@ -203,3 +205,15 @@ def test_owners_that_cannot_be_are_refused(settings, words, tmp_path, monkeypatc
     files = {"out": tmp_path / "mine.safetensors", "provenance": tmp_path / "mine.json"}
     assert words in refused(step_called("prepare", job, files))
     assert not (tmp_path / "mine.safetensors").exists()
+
+
+def test_an_array_of_owners_prepares_as_the_column_of_a_table_does(tmp_path, monkeypatch):
+    tables(tmp_path)
+    frame = pd.read_csv(tmp_path / "owned.csv")
+    arrays = {"records": frame[list("abcd")].to_numpy(), "labels": LABELS, "patient": frame["patient"].to_numpy(str)}
+    np.savez(tmp_path / "owned.npz", **arrays)
+    monkeypatch.setenv("LEAKBOUND_DATA", str(tmp_path))
+    sizes = {"members": 60, "validation": 20, "pool": 150, "test": 60, "aux": 60, "reader": "table", "owner": "patient"}
+    column, array = (prepare("owned", DatasetConfig(**sizes, path=f"owned.{kind}"), 0) for kind in ("csv", "npz"))
+    assert np.array_equal(column.owners, array.owners)
+    assert (column.most, column.unit) == (array.most, array.unit) == ((4, 4, 4), "owner")

@@ -1,6 +1,9 @@
 """Every place that prints a bound of a run prints that run's statement: MLflow, report, commands, published pages."""
 
+import ast
+import html
 import json
+import math
 import re
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from leakbound.accounting.risk import bound_text
 from leakbound.accounting.statement import KINDS, Statement, state
 from leakbound.cli.results import composed
 from leakbound.figures.report.overview import bounds_of_runs, bounds_table
+from leakbound.jobs.paths import output
 from leakbound.tracking.measurements import BRIEF
 
 ARMS = {"none": [], "natural": [4.0], "natural_frozen": [4.0], "dpsgd": [1.0]}
@@ -120,16 +124,25 @@ def test_published_page_has_the_sentences_or_nothing_is_published(chain, tmp_pat
     monkeypatch.chdir(root.parents[1])
     for arm in BOUNDED:
         out = tmp_path / f"{noise}-{arm}"
-        done = called("publish", f"digits/mlp/{arm}/n5-b16", "--out", out)
+        sheet = tmp_path / f"{noise}-{arm}.html"
+        done = called("publish", f"digits/mlp/{arm}/n5-b16", "--out", out, "--statement", sheet)
         if noise == "seeded":
             assert done.code == 2
             assert not out.exists()
+            assert not sheet.exists()
             continue
         page, published = (out / "README.md").read_text(), json.loads((out / "statement.json").read_text())
         said = statements(root, arm)
         assert said["replica"].sentence in page
         assert published["statement"] == said["replica"].numbers()
         assert Statement.from_numbers(published["statements"][-1]).sentence in page
+        facts = json.loads(sheet.with_suffix(".json").read_text())
+        assert [Statement.from_numbers(bound) for bound in facts["bounds"]] == [
+            Statement.from_numbers(each) for each in (published["statement"], published["statements"][-1])
+        ]
+        assert facts["data"]["records"] == provenance(root, arm)["events"][0]["population"]
+        assert facts["data"]["digest"] == storage.read_json(output(root, "prepare", "digits", "provenance"))["content"]
+        assert html.escape(said["replica"].sentence) in sheet.read_text()
 
 
 @pytest.mark.parametrize("options", [(), ("--seed", 1)], ids=["secure", "seeded"])
@@ -147,6 +160,71 @@ def test_protect_prints_and_writes_one_statement(options, tmp_path):
     assert said.sentence == state("the noisy copies", added=said.values, secure=not options, labels="none").sentence
     assert said.nats == written["leakage"]["record"] == pytest.approx(2.0, rel=1e-6)
     assert said.bounded == (not options)
+
+
+@pytest.mark.parametrize("owner", [(), ("--owner", "patient")], ids=["records", "owners"])
+def test_calibrate_prints_for_each_shape_the_statement_of_its_json(owner, tmp_path):
+    import numpy as np
+
+    for name, seed in (("mine", 0), ("others", 1)):
+        values = np.random.default_rng(seed).normal(size=(90, 6)).astype(np.float32)
+        whose = np.repeat([f"{name}{number}" for number in range(30)], 3)
+        np.savez(tmp_path / f"{name}.npz", records=values, labels=np.arange(90) % 3, patient=whose)
+    words = ("calibrate", tmp_path / "mine.npz", "--public", tmp_path / "others.npz", "--kappa", 2, *owner)
+    printed = succeeded(*words).out
+    for row in json.loads(succeeded(*words, "--json").out)["shapes"]:
+        said = Statement.from_numbers(row["statement"])
+        assert f"leakage, {row['shape']}: {said.sentence}" in printed
+        each = 3 if owner else 1
+        assert (said.values, said.labels) == pytest.approx((2.0 * each, math.log(3) * each), rel=1e-6)
+        assert (row["values"], row["record"]) == (said.values, said.nats)
+
+
+NUMBERED = re.compile(
+    r"at most [^.;]{0,60}#[^.;]{0,20}\bnats\b|# nats\b[^.;]{0,40}\b(about|of) (a|one|its|the|this) (record|owner)|"
+    r"reveals?\b[^.;]{0,60}# nats\b|\bbound\b[^.;]{0,30}# nats\b|# nats [^.;]{0,30}revealed|ε = #",
+    re.I,
+)
+"""A text with a number (#) that puts a bound into words."""
+ELSEWHERE = {
+    "statement.py": "the one place",
+    "accountant.py": "what an engine plans and has counted, each with its average, labels and independence",
+    "decision.txt": "nats of labels that were asked for, and what attacks have proven",
+    "observed.py": "refusal: the own records' moments",
+    "counting.py": "refusal: a plan that would be exceeded",
+    "transformer.py": "refusal: a plan that would be exceeded",
+    "calibrate.py": "refusal: a channel that reveals more than was asked for, and the meaning of columns",
+    "protect.py": "a number for the owner alone, which is no bound for others",
+    "sheets.py": "the limit that was asked for",
+    "analytic.py": "an axis of a closed form",
+    "planes.py": "a mark of a figure",
+    "series.py": "a mark of a figure",
+    "overview.py": "what attacks have proven",
+    "cases.py": "a closed form of a paper",
+}
+"""Files whose texts do, and why."""
+
+
+def texts_with_numbers(path: Path) -> list[str]:
+    """Texts of a file that people meet, with # for each value that is filled in."""
+    if path.suffix != ".py":
+        return [re.sub(r"\{\{.*?\}\}", "#", path.read_text(encoding="utf-8"))]
+
+    def text(node: ast.expr) -> str:
+        if isinstance(node, ast.JoinedStr):
+            return "".join(map(text, node.values))
+        return "#" if isinstance(node, ast.FormattedValue) else str(node.value)
+
+    return [text(node) for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.JoinedStr)]
+
+
+def test_no_other_place_puts_a_number_of_nats_or_epsilon_into_words_of_its_own():
+    """A new place takes a form of the statement: ``sentence``, ``short`` or ``amount``."""
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("templates/*"), *(ROOT / "src").rglob("sheet.html")]
+    found = {path.name for path in files for text in texts_with_numbers(path) if NUMBERED.search(text)}
+    assert found == {*ELSEWHERE}
+    for planted in ("it reveals at most # nats", "the bound is # nats", "# nats about one record", "ε = #"):
+        assert NUMBERED.search(planted)
 
 
 def test_examples_and_pages_never_print_bare_nats():

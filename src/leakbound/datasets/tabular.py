@@ -14,6 +14,7 @@ from jaxtyping import Float
 from leakbound.config.data import DatasetConfig
 from leakbound.datasets.images import FOLDER_VARIABLE
 from leakbound.datasets.records import RawDataset
+from leakbound.records.arrays import is_array_file
 from leakbound.records.records import DatasetError, Records
 from leakbound.records.tables import DEVIATIONS, load_owners, load_table
 from leakbound.storage.parquet import shards
@@ -38,9 +39,11 @@ class TableReader:
         """
         path = self.originals(name, config)[0]
         label = config.label or "label"
-        owner = [] if config.owner is None else [config.owner]
-        table = load_table(path, label, owner)
-        owners = load_owners(path, config.owner, label) if config.owner is not None else None
+        column = [] if config.owner is None or is_array_file(path) else [config.owner]
+        table = load_table(path, label, column)
+        owners = None
+        if config.owner is not None:
+            owners = load_owners(path, config.owner, label, len(table.values))
         records = Records(table.origin, table.labels, lambda rows: table.values[rows])
         return RawDataset(table.classes, records, None, columns=table.columns, owners=owners)
 

@@ -17,7 +17,14 @@ from jaxtyping import Bool, Float, Int, Shaped
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from leakbound.records.arrays import Arrays, StoredArrays, holds_pictures, is_array_file, read_arrays
+from leakbound.records.arrays import (
+    Arrays,
+    StoredArrays,
+    holds_pictures,
+    is_array_file,
+    read_arrays,
+    read_owners,
+)
 from leakbound.records.conversions import conversion
 from leakbound.records.frames import MISSING, TEXTS, Frame, StoredTable, kind_of, read_frame
 from leakbound.records.parquet_images import class_names
@@ -162,17 +169,20 @@ def load_table(
         ) from error
 
 
-def load_owners(path: Path, column: str, label: str) -> Int[np.ndarray, " n"]:
+def load_owners(path: Path, column: str, label: str, count: int) -> Int[np.ndarray, " n"]:
     """Read whose each record of a table is, as numbers that records of one owner share.
 
     Args:
-        path: Table that :func:`load_table` has read.
-        column: Column of the owners, of any values.
+        path: Table or arrays that :func:`load_table` has read.
+        column: Column of the owners, of any values, or name of their array.
         label: Column of the labels.
+        count: Number of records.
 
     Raises:
         DatasetError: If an owner is missing.
     """
+    if not path.is_dir() and is_array_file(path):
+        return pd.factorize(np.asarray(read_owners(path, column, count)))[0].astype(np.int64)
     numbers, _ = pd.factorize(read_frame(path, label).table[column].to_pandas())
     if (missing := numbers < 0).any():
         row = int(missing.argmax())

@@ -27,7 +27,7 @@ from leakbound.channels.covariance import population_moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
 from leakbound.cli.inputs import read_dataset
-from leakbound.cli.people import own_records, record_options, sheets
+from leakbound.cli.people import own_records, owners, record_options, sheets
 from leakbound.cli.people.files import refusing
 from leakbound.cli.results import read_usage
 from leakbound.cli.steps.job_list import job_list
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
+_WITH_OWNERS = (".csv", ".parquet", ".npz")
 _ROOT = Path(__file__).parents[4]  # clone of the repository that holds the workflow
 
 
@@ -89,6 +90,7 @@ def compare(
             "keep: such numbers are measurements. Default: refuse them."
         ),
     ] = None,
+    owner: record_options.OwnerOption = None,
     standardize: Annotated[
         bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
     ] = True,
@@ -130,8 +132,8 @@ def compare(
     of = records if records == _EMBEDDED else os.path.realpath(records)
     form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
     options: dict[str, object] = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
-    options |= {name: value for name, value in encoded.items() if value}
-    reading |= encoded
+    options |= {name: value for name, value in {**encoded, "owner": owner}.items() if value}
+    reading |= {**encoded, "owner": owner}
     inputs = [f"{name} {json.dumps(value)}" for name, value in options.items()]
     if target.is_file():
         made = re.search(r"^# Inputs: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
@@ -252,8 +254,15 @@ def _records_of(
         if any(form):
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
         encoded = {name: reading[name] for name in ("categories", "missing")}
-        table = load_table(path, reading["label"], reading["exclude"], **encoded)
+        owner = reading["owner"]
+        exclude = owners.left_out(path, owner, [*reading["exclude"]]) or ()
+        table = load_table(path, reading["label"], exclude, **encoded)
         changed = bool(reading["exclude"] or any(encoded.values()))
+        if owner is not None and (changed or path.is_dir() or path.suffix.lower() not in _WITH_OWNERS):
+            raise typer.BadParameter(
+                f"--owner {owner}: {records} would be written again without its owners; give one file "
+                f"{', '.join(_WITH_OWNERS)} that needs no --exclude, --categories or --missing"
+            )
         name, train, test = copy_table(folder, table, changed=changed)
         columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
         own_records.say_classes(path, table.classes, table.labels, columns)
@@ -262,8 +271,13 @@ def _records_of(
         if advice := table.advice():
             sys.stderr.write(f"leakbound: {advice}\n")
         settings = {"path": name, "label": reading["label"], "standardize": standardize}
+        settings |= {} if owner is None else {"owner": owner}
         rows, columns = table.values.shape[1:]
         return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
+    if reading.pop("owner") is not None:
+        raise typer.BadParameter(
+            f"--owner: {records} holds images, whose owners a comparison does not know; write their features as a table"
+        )
     if form[0] not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STATEMENT = "protection.json"
 _BATCH = 256
+_ROUNDED_AWAY = 0.1  # levels: noise of half a level, which changes a pixel, is five standard deviations
 _VALUES = 2**22  # values of a batch, which limit its records
 _ROUNDED = (
     "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
@@ -148,6 +149,8 @@ def protect(
             target = owners.for_owners(target, (others or private).values, shape, weights, most)
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
         engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
+        if private.pictures and values == "png":
+            _refuse_originals(engine, private)
         released, copies = _released(engine, private, whose)
         with created(out) as folder:
             written = _write(folder, private, released, values)
@@ -169,6 +172,20 @@ def protect(
         sys.stdout.write(
             f"by the moments of {capacity.records} different given records all planned copies reveal "
             f"{capacity.rounded:g} nats about the values of a record; this number is in no file, keep it to yourself\n"
+        )
+
+
+def _refuse_originals(engine: ChannelEngine, private: Collection) -> None:
+    """Refuse noise that rounding to 256 levels takes away again from nearly every pixel, before anything is counted.
+
+    Raises:
+        BadParameter: If no pixel has noise of a tenth of a level: one in a million would change.
+    """
+    largest = own_records.deviations(engine.calibration.channel)["largest"]
+    if largest < _ROUNDED_AWAY:
+        raise typer.BadParameter(
+            f"{private.origin}: rounded to 256 levels, the copies would be the originals: the noise has a standard "
+            f"deviation of at most {largest:.2g} levels. Ask for fewer nats, or give --values npy"
         )
 
 
@@ -375,7 +392,8 @@ def _assumed(
     else:
         yield (
             f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
-            "values: add that of copies that were resized, converted or standardized in another way"
+            f"values {engine.counts()}, and of none before: add that of copies that were resized, converted or "
+            "standardized in another way"
         )
     if private.left_out:
         yield f"{private.left_out} records, of which something is missing, were left out and have no copy"

@@ -23,14 +23,14 @@ def check(page: Path, out: Path) -> None:
     Raises:
         BadParameter: If it does.
     """
-    with refusing("--statement", GuaranteeError):
-        check_sheet(page)
-    check_outputs(page, page.with_suffix(".json"))
     if page.resolve().is_relative_to(out.resolve()):
         raise typer.BadParameter(
             f"--statement {page}: lies in {out}, which is given away, and names the records by their digest; name a "
             "file elsewhere"
         )
+    with refusing("--statement", GuaranteeError):
+        check_sheet(page)
+    check_outputs(page, page.with_suffix(".json"))
 
 
 def limit_of(target: Target) -> str:

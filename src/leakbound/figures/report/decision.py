@@ -175,15 +175,18 @@ class Decision:
         statement = Statement.from_numbers(training["statement"]["replica"])
         bound = replace(statement.if_secret, release=_RELEASE)
         nats = bound.nats
-        identified = naming_bound(nats, event.population)
+        # There are at least so many units, and fewer candidates are identified more easily.
+        candidates = max(2, event.population // event.rows)
+        identified = naming_bound(nats, candidates)
         by_noise = math.inf
         if event.bound == "epsilon" and event.noise_multiplier:
             steps = event.noise_multiplier, event.sample_rate, event.steps
-            by_noise = dp_naming_bound(*steps, event.population, event.rows)
+            by_noise = dp_naming_bound(*steps, candidates, event.rows)
         return {
             "event": event,
             "statement": statement,
             "bound": bound,
+            "candidates": candidates,
             "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
             "nats": nats,
             "identified": min(identified, by_noise),
@@ -266,10 +269,11 @@ class Decision:
     @property
     def values_target(self) -> float:
         """Nats about the values of a record that keep identification at .5 if its label is released too."""
-        population = self.arms["event"].iloc[0].population
+        event = self.arms["event"].iloc[0]
         label_nats = next(iter(self.config.datasets.values())).label_nats
         released = math.log(self.classes) if label_nats is None else label_nats
-        return identification_information(_RECOMMENDED, population) - released
+        labels = released * (event.records if event.unit == "owner" else 1)
+        return identification_information(_RECOMMENDED, int(self.arms["candidates"].iloc[0])) - labels
 
     def _text(self, name: str, **values: Any) -> str:
         """Fill in a template of sentences."""
