@@ -65,9 +65,10 @@ slurm-faults: .venv/ready
 	python tests/benchmarks/slurm_faults.py --configfile $(CONFIG)
 
 # Every number of docs/performance.md: paired measurements, into results/reference/benchmarks. BENCH=--quick: 5 minutes.
+# BUILD=FOLDER: this checkout over another one. SIZES=1: up to a million records, into results/reference/sizes.
 BENCH ?=
 bench: .venv/ready
-	OMP_NUM_THREADS=1 python tests/benchmarks/$(if $(BUILD),builds.py $(BUILD),bench.py) $(BENCH)
+	OMP_NUM_THREADS=1 python tests/benchmarks/$(if $(BUILD),builds.py $(BUILD),$(if $(SIZES),sizes.py,bench.py)) $(BENCH)
 
 # What only a GPU can show: right, and how fast; four minutes, into results/gpu. GPU="--device cpu --quick":
 # a rehearsal; GPU="--keep results/gpu": into results/reference/gpu. docs/cluster.md: on a machine without a network.

@@ -21,7 +21,10 @@ from py_compile import PycInvalidationMode
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL_PASS, SOME_FAIL = 0, 1  # codes of pytest; others mean that no test ran to its end
-LOADED = ("hypothesis", "opacus", "pandas", "pytest", "scipy.stats", "sklearn.datasets", "torch._dynamo")
+LOADED = (
+    *("hypothesis", "jinja2", "networkx", "opacus", "pandas", "pydantic", "pytest", "scipy.stats", "sklearn.compose"),
+    *("sklearn.covariance", "sklearn.datasets", "torch._dynamo", "yaml"),
+)
 """What tests import beside the package and what takes long: once, before a process is forked for each bug."""
 
 

@@ -7,6 +7,7 @@ import bench_sections as sections
 import numpy as np
 import pandas as pd
 import pytest
+import sizes
 from bench_pictures import draw
 from growth import boxes, in_turns, round_box
 from training_step import requests
@@ -70,3 +71,27 @@ def test_every_box_has_work_over_its_sizes():
         times = in_turns(box.cases(), 1e-9)
         assert (times["seconds"] > 0).all()
         assert set(times.groupby("case").size()) == {3}
+
+
+def test_exponents_of_sizes_are_those_between_the_two_largest():
+    """The smallest has a start that does not grow."""
+    measured = [{"size": size, "seconds": 3.0 + size**2, "memory": 5.0 * size} for size in (1.0, 1e4, 1e6)]
+    rows = pd.DataFrame(sizes.rows_of("protect", measured)).set_index("metric")["value"]
+    assert rows["exponent"] == pytest.approx(2.0, abs=1e-6)
+    assert rows["exponent of memory"] == pytest.approx(1.0)
+    assert "exponent of bytes" not in rows
+    assert sorted(rows["seconds"]) == [4.0, 3.0 + 1e8, 3.0 + 1e12]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size"), [(name, 2 if case.over == "rows" else 8) for name, case in sizes.CASES.items()]
+)
+def test_every_size_is_counted(name, size):
+    """Copies of rows are as many rows more; a ledger, the copies, a store and a page lie on the disk."""
+    counts = sizes.measure(name, size)
+    assert counts["seconds"] > 0
+    assert counts["memory"] > 2**20
+    assert ("bytes" in counts) == (name not in ("planning", "verdicts"))
+    if name in ("verdicts", "page"):
+        assert counts["size"] == size * sizes.measure(name, 1)["size"]
