@@ -1,8 +1,10 @@
 """Who may run a configuration, and what becomes of jobs whose coordinator is killed: with real processes."""
 
 import errno
+import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -90,14 +92,28 @@ def test_next_run_waits_for_jobs_that_are_still_at_work_and_later_ones_find_it_o
     elsewhere = start(FOLLOW, LEAKBOUND_RUN=run)
     assert elsewhere.stdout.readline() == "at work\n"
     kill(first)
-    second = start(LEAD, tmp_path)
-    assert "waiting for jobs of an earlier run" in second.stderr.readline()
+    second = start(LEAD.replace("try:", "coordination._TELL_SECONDS = 0.5\ntry:"), tmp_path)
+    named = f"waiting for jobs of an earlier run, process {elsewhere.pid} on "
+    assert named in second.stderr.readline()
+    assert named in second.stderr.readline()  # it waits, and not in silence
     late = start(FOLLOW, LEAKBOUND_RUN=run)
     assert "superseded by a newer run; skipping" in late.communicate()[1]
     assert late.returncode == 1
     assert second.poll() is None
     kill(elsewhere)
     assert second.stdout.readline().rstrip().endswith(f":{tmp_path}")
+
+
+def test_a_run_that_waits_names_no_job_that_has_ended_and_says_how_many_there_are_elsewhere(tmp_path):
+    line = {"pid": 2**22 + 1, "host": socket.gethostname(), "called": "ended"}  # more than any process number here
+    there = [{"pid": number, "host": "elsewhere", "called": f"leakbound step {number}"} for number in range(7)]
+    text = "\n".join([json.dumps(line), "cut o", *map(json.dumps, there)])
+    with (tmp_path / "lock").open("w+") as file:
+        file.write(text)
+        said = coordination._holders(file)
+    assert said.startswith("the last 5 of 7: process 2 on elsewhere (leakbound step 2), ")
+    with (tmp_path / "empty").open("w+") as file:
+        assert coordination._holders(file) == "without a name"
 
 
 def test_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch, capsys):

@@ -12,6 +12,7 @@ The system releases a place however its job ends. On a cluster the queue assigns
 """
 
 import json
+import math
 import os
 import re
 import select
@@ -31,8 +32,11 @@ from leakbound.storage import locks
 RUN = "LEAKBOUND_RUN"  # run of a job: token, colon, folder of results
 COORDINATOR = "LEAKBOUND_COORDINATOR"  # process on this machine; jobs end with it
 _COORDINATOR_LOCK = ".coordinator.lock"  # states its holder
-_LONGEST_LOCK = 10_000  # characters of this file
-_JOBS_LOCK = ".jobs.lock"  # shared by jobs
+_LONGEST_LOCK = 10_000_000  # characters of a lock's file
+_JOBS_LOCK = ".jobs.lock"  # shared by jobs, each of which adds a line with its name
+_LOOK_SECONDS = 0.2
+_TELL_SECONDS = 60.0
+_MOST_NAMED = 5
 _HELD: list[IO[str]] = []  # until this process ends
 GPUS = "LEAKBOUND_GPUS"
 """Variable with the GPUs of this machine that jobs share: numbers or identifiers, separated by commas."""
@@ -53,8 +57,8 @@ class BusyError(ValueError):
 def lead(root: Path) -> None:
     """Become the only coordinator of a configuration until this process ends, and name the run to its jobs.
 
-    The function waits for jobs of an earlier run that are still running. If the file system has no locks, it
-    prints a warning and continues.
+    The function waits for jobs of an earlier run that are still running, and says every minute which these are. If
+    the file system has no locks, it prints a warning and continues.
 
     Args:
         root: Folder of the configuration's results.
@@ -83,9 +87,8 @@ def lead(root: Path) -> None:
             file.write(json.dumps({"token": token, "host": host, "pid": pid, "since": time.time()}) + "\n")
             file.flush()
             with locks.opened(root / _JOBS_LOCK) as jobs:
-                if not locks.acquire(jobs):
-                    sys.stderr.write(f"{root}: waiting for jobs of an earlier run; it begins when they end\n")
-                    locks.acquire(jobs, wait=True)
+                _wait_for(jobs, root)
+                jobs.truncate(0)
         except locks.UnlockableError as error:
             sys.stderr.write(
                 f"leakbound: {error}. Make sure yourself that nothing else runs this configuration.\n"
@@ -94,6 +97,45 @@ def lead(root: Path) -> None:
         until_held.pop_all()
     _HELD.append(file)
     os.environ[RUN] = f"{token}:{root.absolute()}"
+
+
+def _wait_for(jobs: IO[str], root: Path) -> None:
+    """Wait until no job holds the lock of an earlier run, and say again and again who may hold it."""
+    last_message = -math.inf
+    while not locks.acquire(jobs):
+        if time.monotonic() - last_message >= _TELL_SECONDS:
+            last_message = time.monotonic()
+            sys.stderr.write(
+                f"{root}: waiting for jobs of an earlier run, {_holders(jobs)}; it begins when they end. "
+                "End those that hang: kill, or on a cluster scancel\n"
+            )
+        time.sleep(_LOOK_SECONDS)
+
+
+def _holders(jobs: IO[str]) -> str:
+    """Name the processes that have taken the lock since the last run began, but those that ended on this machine."""
+    jobs.seek(0)
+    names = []
+    for line in jobs.read(_LONGEST_LOCK).splitlines():
+        try:
+            holder = json.loads(line)
+            if holder["host"] != socket.gethostname() or _is_alive(int(holder["pid"])):
+                names.append(f"process {holder['pid']} on {holder['host']} ({holder['called']})")
+        except (ValueError, KeyError, TypeError):  # cut off, or of an earlier version
+            continue
+    listed = ", ".join(names[-_MOST_NAMED:]) or "without a name"
+    return f"the last {_MOST_NAMED} of {len(names)}: {listed}" if len(names) > _MOST_NAMED else listed
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process of this machine is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def join() -> None:
@@ -109,6 +151,12 @@ def join() -> None:
     _HELD.append(file)
     with suppress(locks.UnlockableError):
         locks.acquire(file, shared=True, wait=True)
+    called = " ".join([Path(sys.argv[0]).name, *sys.argv[1:4]])
+    with suppress(OSError):  # a full disk
+        file.write(
+            json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "called": called[:200]}) + "\n"
+        )
+        file.flush()
     if _read(Path(folder)).get("token") != token:
         raise SupersededError(f"{folder}: superseded by a newer run; skipping")
 
