@@ -1,5 +1,6 @@
 import copy
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from leakbound.config import reading
 from leakbound.config.attacks import GradientInversionConfig
 from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
 from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense
+from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound.config.messages import parse
 from leakbound.config.studies import EfficiencyConfig, StudyConfig
 from leakbound.config.theory import DependentCase, IndependentCase
@@ -43,25 +44,23 @@ def settings_of(jobs: JobList, step: str, name: str):
     return jobs.job(step, name).settings
 
 
-@given(
-    st.builds(
-        Run,
-        dataset=NAMES,
-        model=NAMES,
-        defense=NAMES,
-        level=st.none() | st.floats(0, 1e9, allow_nan=False),
-        rounds=st.integers(0, 10**7),
-        batch_size=st.integers(1, 10**5),
-    )
+RUNS = st.builds(
+    Run,
+    dataset=NAMES,
+    model=NAMES,
+    defense=NAMES,
+    level=st.none() | st.floats(0, 1e9, allow_nan=False),
+    rounds=st.integers(0, 10**7),
+    batch_size=st.integers(1, 10**5),
 )
-def test_run_comes_back_from_its_slug(run):
-    assert Run.from_slug(run.slug) == run
 
 
-@pytest.mark.parametrize("slug", ["", "a/b/c", "a/b/natural-50/n10", "a/b/natural-50/n10-b64/x", "A/b/none/n1-b1"])
-def test_malformed_slug_is_refused(slug):
-    with pytest.raises(ValueError, match="is not the name of a run"):
-        Run.from_slug(slug)
+@given(RUNS, RUNS, st.floats(0, 1e9), st.floats(0, 1e9))
+def test_runs_have_one_name_only_if_they_are_one(run, other, level, near):
+    assert (run.slug == other.slug) == (run == other)
+    one, two = (replace(run, level=number) for number in (level, near))
+    assert (one.slug == two.slug) == (level == near)
+    assert float(level_text(level)) == level
 
 
 def test_study_is_the_product_of_its_lists():
@@ -239,7 +238,7 @@ def test_attack_on_gradients_is_told_the_size_of_a_batch():
     one, eight = (f"digits/mlp/none/n0-b{size}/gradient_inversion" for size in (1, 8))
     assert settings_of(jobs, "attack", eight)["batch_size"] == 8
     assert "batch_size" not in settings_of(jobs, "attack", one)
-    assert "batch_size" not in settings_of(jobs, "attack", f"{PLAIN_RUN}/membership")
+    assert settings_of(jobs, "attack", f"{PLAIN_RUN}/membership")["batch_size"] == jobs.table.runs[PLAIN_RUN].batch_size
 
 
 def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
@@ -282,9 +281,9 @@ def test_every_channel_is_made_from_the_dataset_of_its_run():
         return set().union(*(origins(maker[file]) for file in job.input_files()))
 
     trained = [job for job in jobs.of("train") if "channel" in job.inputs]
-    assert len({Run.from_slug(job.name).dataset for job in trained}) == 5
+    assert len({jobs.table.runs[job.name].dataset for job in trained}) == 5
     for job in trained:
-        assert origins(job) == {Run.from_slug(job.name).dataset}, job.name
+        assert origins(job) == {jobs.table.runs[job.name].dataset}, job.name
 
 
 def test_only_jobs_that_a_final_one_needs_are_made():

@@ -1,6 +1,5 @@
 """Runs: one (dataset, model, defense, level, rounds, batch size) each, with the same name everywhere."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -8,11 +7,6 @@ from typing import Any
 
 from leakbound.config.defenses import level_text
 from leakbound.config.studies import StudyConfig
-
-_SLUG = re.compile(
-    r"(?P<dataset>[a-z][a-z0-9_]*)/(?P<model>[a-z][a-z0-9_]*)/"
-    r"(?P<defense>[a-z][a-z0-9_]*)(-(?P<level>[0-9.e+-]+))?/n(?P<rounds>[0-9]+)-b(?P<batch_size>[0-9]+)"
-)
 
 
 @dataclass(frozen=True, order=True)
@@ -49,31 +43,12 @@ class Run:
         return f"{self.dataset}/{self.model}/{self.arm}/n{self.rounds}-b{self.batch_size}"
 
     def facts(self) -> dict[str, Any]:
-        """Return the name and coordinates of the run in MLflow."""
+        """Return the name, the coordinates and the number of replicas of the run."""
         return {"slug": self.slug, **vars(self)}
 
-    @classmethod
-    def from_slug(cls, slug: str) -> "Run":
-        """Parse the name of a run, with one replica.
-
-        Raises:
-            ValueError: If ``slug`` has another form.
-        """
-        match = _SLUG.fullmatch(slug)
-        if match is None:
-            raise ValueError(
-                f"{slug!r} is not the name of a run: the form is dataset/model/defense-level/nROUNDS-bBATCH"
-            )
-        parts = match.groupdict()
-        level = None if parts["level"] is None else float(parts["level"])
-        return cls(
-            parts["dataset"],
-            parts["model"],
-            parts["defense"],
-            level,
-            int(parts["rounds"]),
-            int(parts["batch_size"]),
-        )
+    def coordinates(self) -> dict[str, Any]:
+        """Return what distinguishes the run from others, by the names of the columns of tables."""
+        return {name: value for name, value in vars(self).items() if name != "replicas"}
 
 
 def runs_of(study: StudyConfig, replicas: int) -> Iterator[Run]:

@@ -93,12 +93,14 @@ def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
     trained = training_settings(table, run) | {"replicas": run.replicas}
     if run.rounds == 0:  # otherwise the weights have this number and contain the noise
         untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
-    if run.rounds == 0 and run.batch_size > 1:  # attacks take single records by default
-        untrained["batch_size"] = run.batch_size
+    records = (
+        {"batch_size": run.batch_size} if run.batch_size > 1 else {}
+    )  # attacks take single records by default
     return {
         "attack": attack,
         "slug": run.slug,
         **untrained,
+        **records,
         "model": run.model,
         "defense": defense.model_dump(mode="json"),
         "level": run.level,
@@ -182,7 +184,7 @@ def attack(
         table = table.assign(learning_rate=math.nan, chosen=True)
     else:
         needs = config.needs(settings.defense)
-        arguments["batch_size"] = Run.from_slug(settings.slug).batch_size
+        arguments["batch_size"] = settings.batch_size or 1
         if "channel" in needs:
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:

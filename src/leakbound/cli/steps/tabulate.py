@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from leakbound import storage
 from leakbound.cli.job_settings import JobSettings
-from leakbound.config.settings import Line, Name, Names
+from leakbound.config.settings import Level, Line, Name, Names, Records, Settings
 from leakbound.jobs.job import Job, RunTable, Step, new_job
 from leakbound.jobs.paths import output
-from leakbound.jobs.runs import Run
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_record, read_table
 
 if TYPE_CHECKING:
@@ -25,11 +24,23 @@ MEMBERSHIP = ("membership", "membership_uploads")
 """Attacks on membership: from the last weights, and from the uploads."""
 
 
+class TabulatedRun(Settings):
+    """A run with its attacks."""
+
+    dataset: Name
+    model: Name
+    defense: Name
+    level: Level | None
+    rounds: Annotated[int, Field(ge=0)]
+    batch_size: Records
+    attacks: Names
+
+
 class TabulateSettings(JobSettings):
-    """Runs of a study, each with its attacks."""
+    """Runs of a study, each with its attacks, by their names."""
 
     study: Name
-    runs: dict[Line, Names]
+    runs: dict[Line, TabulatedRun]
     rates: Literal["chosen", "all"] = "chosen"
     lengths: Literal["full", "all"] = "full"
     over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
@@ -49,7 +60,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 "study": study,
                 "rates": settings.rates,
                 **({"lengths": "all"} if settings.lengths == "all" else {}),
-                "runs": {slug: table.attacks[slug] for slug in slugs},
+                "runs": {
+                    slug: {**table.runs[slug].coordinates(), "attacks": table.attacks[slug]} for slug in slugs
+                },
                 "over_units": table.over_units({name for slug in slugs for name in table.attacks[slug]}),
                 **({"stronger_with": stated} if stated else {}),
             },
@@ -62,20 +75,19 @@ def tabulate(settings: TabulateSettings, root: Path, out: Path) -> None:
     """Collect the results of a study's runs in one tidy table."""
     from leakbound.claims.tabulation import tabulate as gather
 
-    runs = (_finished(root, slug, attacks) for slug, attacks in settings.runs.items())
+    runs = (_finished(root, slug, run) for slug, run in settings.runs.items())
     rows = gather(runs, settings.over_units, settings.stronger_with)
     if settings.lengths == "full" and "length" in rows:  # another study asks for them
         rows = rows[rows["length"] == "full"].drop(columns="length")
     storage.write_rows(out, rows if settings.rates == "all" else rows[rows["chosen"]])
 
 
-def _finished(root: Path, slug: str, attacks: Sequence[str]) -> RunResults:
+def _finished(root: Path, slug: str, run: TabulatedRun) -> RunResults:
     """Read the results of one run."""
     from leakbound.accounting.lower_limits import evidence, evidence_rows
     from leakbound.claims.tabulation import RunResults, accounting_rows
 
-    run = Run.from_slug(slug)
-    trained = run.rounds > 0
+    attacks, trained = run.attacks, run.rounds > 0
     record = read_record(output(root, "train", slug, "provenance"), "train") if trained else {}
     paths = {name: output(root, "attack", f"{slug}/{name}", "rows") for name in attacks}
     rows = {name: read_table(path, SCORES, "attack") for name, path in paths.items()}
