@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import snakemake.cli
 import typer
+import yaml
 
 from calling import called
 from leakbound.cli.command_line import COMMANDS, app
@@ -96,11 +97,14 @@ def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, found = snakemake.cli.parse_args(shlex.split(line))
     assert Path(found.workflow_profile or ROOT).exists()
-    made = job_list(reading.load(Path((found.configfile or ["config/config.yaml"])[0])))
+    asked = yaml.safe_load(Path((found.configfile or ["config/config.yaml"])[0]).read_text("utf-8"))
+    snakemake.cli.update_config(asked, snakemake.cli.parse_config(found.config))  # as Snakemake joins the two
+    made = job_list(reading.config_of(asked, line))
     rules = {rule_of(job)[0] for job in [*made, *job_list(reading.load(Path("config/small.yaml")))]}
     assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= rules
     if found.targets:
-        assert {*found.targets} <= {snakemake_target(job, path) for job in made for path in job.outputs.values()}
+        files = {snakemake_target(job, path) for job in made for path in job.outputs.values()}
+        assert {*found.targets} <= files | rules
 
 
 def test_the_audit_of_the_guide_is_that_of_the_kept_results():

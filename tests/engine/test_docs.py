@@ -76,6 +76,7 @@ def test_blocks_that_are_not_run_here_are_run_by_the_tests_that_are_listed():
         assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
 def test_refusals_say_what_the_page_says():
     table = PAGE.partition("## Refused")[2].partition("## Accounts")[0]
     shown = [row.split(" | ")[1].removesuffix(" |") for row in table.splitlines() if row.startswith("| ")][2:]

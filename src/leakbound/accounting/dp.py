@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
 
 from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent, composed_leakage
 from leakbound.accounting.risk import check_rows, check_steps, step_log_ratio
@@ -290,6 +289,8 @@ def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, ord
         Ganesh 2024, "Tight group-level DP guarantees for DP-SGD with sampling via mixture of Gaussians
         mechanisms".
     """
+    from scipy import special  # slow import
+
     check_steps(noise_multiplier, sample_rate, 1)
     check_rows(rows)
     if not (noise_multiplier > 0 and 1 < order < math.inf):

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy import linalg
 
 _ROUNDING = 1e-10  # negative eigenvalues and asymmetry below this share of the largest entry are rounding
 
@@ -150,6 +149,8 @@ def linear_mmse_from_covariances(
     Raises:
         ValueError: If Σ is no covariance, a noise variance is not positive and finite, or ``uses`` < 1.
     """
+    from scipy import linalg  # slow import
+
     check_uses(uses)
     check_covariance(covariance)
     if not np.all((noise_variances > 0) & np.isfinite(noise_variances)):

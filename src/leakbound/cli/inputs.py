@@ -1,4 +1,4 @@
-"""Files that several steps share: images, moments, estimates; provenance and devices."""
+"""Files that several steps share: images, moments, estimates, provenance and devices."""
 
 from __future__ import annotations
 
