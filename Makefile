@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Runs and tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-ci test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
   chaos report ui check lock site reference figures sbom release findings
 
 run: .venv/ready
@@ -21,8 +21,10 @@ open: .venv/ready
 # Files go to JOBS processes in the order of tests/conftest.py: what takes long begins first.
 PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# SLOW=1: with the long tail in one session, which collects and makes what tests share once, and what took longest.
+SLOW ?=
 test: .venv/ready
-	$(PYTEST)
+	$(if $(SLOW),FUZZ=1500 )$(PYTEST)$(if $(SLOW), -m "slow or not slow" --durations=60 --durations-min=5)
 
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 1,500 cases of bad input.
 # Simulations of error rates are four times as long as in CI, and all presets are listed.
@@ -32,10 +34,6 @@ test-all: test test-long
 test-long: .venv/ready
 	$(PYTEST) -m slow
 	FUZZ=1500 $(PYTEST) tests/fuzz
-
-# The same as `make test test-long` in one session, which collects and makes what tests share once, and what took longest.
-test-ci: .venv/ready
-	FUZZ=1500 $(PYTEST) -m "slow or not slow" --durations=60 --durations-min=5
 
 # Bad input of all kinds: FUZZ cases, other ones each time. `make test` and `make test-all` try the same ones everywhere.
 FUZZ ?= 20000
