@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import math
+import stat
 import warnings
 
 import numpy as np
@@ -11,13 +12,16 @@ import pytest
 import torch
 from scipy import optimize, special, stats
 
+from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import Statement
+from leakbound.cli.people import compare
 from leakbound.cli.people.compare import _recoverable
 from leakbound.config.comparing import OwnImages, comparison
 from leakbound.config.reading import config_of
 from leakbound.config.whole import Config
 from leakbound.figures.report.decision import Decision, decision_page
+from leakbound.jobs.paths import output
 
 VERDICTS = {
     "natural": ("reproduced", 0.03),
@@ -433,3 +437,16 @@ def test_candidates_of_owners_are_owners_and_the_lines_of_code_name_them(decisio
     assert "all records of one owner together (at most 2)" in told
     assert "holds the 50 owners of its client as candidates" in told
     assert people.next_step[1].endswith("shuffle=True), owner=owners)")
+
+
+def test_the_statement_on_paper_names_every_arm_and_the_digest_of_the_records(decision, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = next(iter(decision.config.datasets))
+    storage.write_json(output(tmp_path, "prepare", name, "provenance"), {"content": "ab" * 32})
+    compare._write_sheet(decision, tmp_path)
+    page = (tmp_path / "statement.html").read_text("utf-8")
+    assert "ab" * 32 in page
+    for label in decision.arms["label"]:
+        assert label in page
+    assert stat.S_IMODE((tmp_path / "statement.html").stat().st_mode) == 0o600
+    assert "ab" * 32 in (tmp_path / "statement.json").read_text("utf-8")
