@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from calling import called
-from leakbound.cli.command_line import COMMANDS, app
+from leakbound.cli.command_line import app
 from leakbound.cli.steps.job_list import job_list
 from leakbound.config import reading
 from leakbound.jobs.job import rule_of, snakemake_target
@@ -29,7 +29,7 @@ QUICK = ("risk", "calibrate", "protect", "config", "plan --table")
 def lines(program: str) -> list[str]:
     """Command lines of a program on all pages and in the help, each once, without the program's name."""
     pieces = {piece for path in PAGES if path.name != "CHANGELOG.md" for piece in code(path.read_text("utf-8"))}
-    pieces |= {text for name in COMMANDS for text in GROUP.get_command(None, name).epilog.split("\n\n")}
+    pieces |= {text for name in every_command() for text in GROUP.get_command(None, name).epilog.split("\n\n")}
     found = (re.findall(rf"(?:^|\$ |&& |or: |Example: |=\S+ ){program} ([^#]*)", piece) for piece in pieces)
     whole = {" ".join(line.split()) for lines in found for line in lines}
     for word, value in PUT.items():

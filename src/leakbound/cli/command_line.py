@@ -1,6 +1,7 @@
 """The command line as a whole. It turns each mistake of the user into one message.
 
-Each command is imported when it is called, so a job loads only the file of its step.
+Each command is imported when it is called, so a job loads only the file of its step. Other packages add commands by
+entry points.
 """
 
 import gc
@@ -11,23 +12,23 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command_from_info
-from typer.models import CommandInfo
+from typer.main import get_command_from_info, get_group_from_info
+from typer.models import CommandInfo, TyperInfo
 
 from leakbound import __version__
-from leakbound.jobs import coordination
-from leakbound.jobs.paths import OUTPUTS, RULES
 from leakbound.registry import missing, nearest_path
 
 PEOPLE = "For your own records and networks"
-RUNS = "Runs"
-WORKFLOW = "Workflow"
-EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall shows each call of a step."
+"""Heading of the commands that need no configuration."""
+_ADDED = "leakbound.commands"  # group of entry points
 INTERRUPTED = 130
 """Exit status of a command that Ctrl-C has ended, as shells count it."""
 _DEFECT = (
@@ -40,142 +41,108 @@ class Place(NamedTuple):
     """Place of a command.
 
     Attributes:
-        module: Module of the command line.
-        name: Function in the module. It is ``STEP`` for a step of the workflow.
+        module: Module of the command.
+        name: Function in the module.
         panel: Heading of the command in the help.
         line: First paragraph of its help, which the help of all commands shows.
+        epilog: End of its help, if the function gives no example.
     """
 
     module: str
     name: str
-    panel: str | None = None
+    panel: str = ""
     line: str = ""
+    epilog: str = ""
 
     def function(self) -> Callable[..., Any]:
         """Import and return the function behind the command."""
-        function: Any = getattr(importlib.import_module(f"leakbound.cli.{self.module}"), self.name)
-        if self.name != "STEP":
-            return function
-        from leakbound.cli.step_command import as_command
-
-        return as_command(function)
+        function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
+        return function
 
 
-COMMANDS: Mapping[str, Place] = {
+class Group(NamedTuple):
+    """Commands that share their first word.
+
+    Attributes:
+        places: Second word to the place of the command.
+        panel: Heading of the group in the help of all commands.
+        line: Help of the group.
+        epilog: End of its help.
+    """
+
+    places: Mapping[str, Place]
+    panel: str
+    line: str
+    epilog: str
+
+
+_LEDGERS: Mapping[str, Place] = {
+    "new": Place(
+        "leakbound.cli.people.ledger",
+        "new",
+        "",
+        "Make a ledger, in which all runs that name it count what they reveal of each record.",
+    ),
+    "show": Place(
+        "leakbound.cli.people.ledger",
+        "show",
+        "",
+        "Show since when a ledger counts, how many runs and records, and how often which channels were used.",
+    ),
+}
+COMMANDS: Mapping[str, Place | Group] = {
     "protect": Place(
-        "people.protect",
+        "leakbound.cli.people.protect",
         "protect",
         PEOPLE,
         "Add calibrated noise to every record and report how much the copies leak. Choose exactly one target.",
     ),
     "calibrate": Place(
-        "people.calibrate",
+        "leakbound.cli.people.calibrate",
         "calibrate_records",
         PEOPLE,
         "Show how much noise a target needs and what the noisy records then leak. Choose exactly one target.",
     ),
-    "compare": Place(
-        "people.compare",
-        "compare",
-        PEOPLE,
-        "Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.",
-    ),
     "risk": Place(
-        "people.risk_translation",
+        "leakbound.cli.people.risk_translation",
         "risk",
         PEOPLE,
         "Translate nats into risks of identification, membership inference and reconstruction. Suggest targets.",
     ),
     "account": Place(
-        "people.account",
+        "leakbound.cli.people.account",
         "account",
         PEOPLE,
         "Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly.",
     ),
-    "audit": Place(
-        "people.audit",
-        "audit",
+    "ledger": Group(
+        _LEDGERS,
         PEOPLE,
-        "Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.",
-    ),
-    "demo": Place(
-        "people.demo",
-        "demo",
-        PEOPLE,
-        "Write one offline page of images that an attacker recovers from uploads, without and with a channel.",
-    ),
-    "publish": Place(
-        "people.publish",
-        "publish",
-        PEOPLE,
-        "Write one replica of a run with its channel, privacy event and leakage. Refuse data without a bound.",
-    ),
-    "plan": Place(
-        "runs.plan",
-        "plan",
-        RUNS,
-        "Estimate the jobs, hours and disk space of a configuration before anything runs, and the total time.",
-    ),
-    "config": Place(
-        "runs.config",
-        "config",
-        RUNS,
-        "Check a configuration, or write the default one and the JSON schema for editors.",
-    ),
-    "verify": Place(
-        "runs.verify",
-        "verify",
-        RUNS,
-        "Compare every file of the results with its seal, and its settings with those of the configuration.",
-    ),
-    "report": Place(
-        "steps.report",
-        "write_report",
-        RUNS,
-        "Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.",
-    ),
-    "export": Place(
-        "runs.export", "export", RUNS, "Write figures and tables of a finished configuration for a paper."
-    ),
-    "diff": Place(
-        "runs.diff",
-        "diff",
-        RUNS,
-        "Print what differs between two results: settings, means over replicas at their chosen rates, verdicts.",
-    ),
-    "sync": Place(
-        "runs.tracking",
-        "sync",
-        RUNS,
-        "Send to MLflow the runs that it has not accepted yet, or all of them if its database is gone.",
-    ),
-    "ui": Place(
-        "runs.tracking",
-        "ui",
-        RUNS,
-        "Open MLflow's pages for the runs of a configuration, on this machine only.",
+        "Count of all uses of private records, in one file.",
+        "Example: leakbound ledger new uses.db",
     ),
 }
-"""Commands for people."""
-LEDGERS: Mapping[str, Place] = {
-    "new": Place(
-        "people.ledger",
-        "new",
-        None,
-        "Make a ledger, in which all runs that name it count what they reveal of each record.",
-    ),
-    "show": Place(
-        "people.ledger",
-        "show",
-        None,
-        "Show since when a ledger counts, how many runs and records, and how often which channels were used.",
-    ),
-}
-"""Commands about ledgers."""
-STEPS: Mapping[str, Place] = {
-    RULES.get(name, name).replace("_", "-"): Place(f"steps.{name}", "STEP") for name in OUTPUTS
-}
-"""Commands that the rules of the workflow call, in the order of the chain."""
+"""Commands of the library. Installed packages add others: :func:`every_command`."""
+
+
+@cache
+def every_command() -> Mapping[str, Place | Group]:
+    """Return the commands of the library and those of installed packages.
+
+    A package adds commands by an entry point of the group ``leakbound.commands``, which names a mapping of words
+    to places or groups. The module of this mapping should import little: it is loaded with every command.
+
+    Raises:
+        ValueError: If two packages add a command of one name.
+    """
+    commands = dict(COMMANDS)
+    for entry in entry_points(group=_ADDED):
+        for name, place in entry.load().items():
+            if commands.setdefault(name, place) != place:
+                raise ValueError(
+                    f"the entry point {entry.value} adds the command {name!r}, which is there already"
+                )
+    return commands
 
 
 class _Command(TyperCommand):
@@ -191,10 +158,10 @@ class _Command(TyperCommand):
             raise
 
 
-class AllCommands(TyperGroup):
-    """Group of all commands for people, which are imported when they are called."""
+class _Commands(TyperGroup):
+    """Group of commands that are imported when they are called."""
 
-    places = COMMANDS
+    places: Mapping[str, Place | Group] = MappingProxyType({})
     _in_help = False
 
     def __init__(self, **settings: Any) -> None:
@@ -214,51 +181,55 @@ class AllCommands(TyperGroup):
         """Return the command of a name, None if there is none."""
         entry: Any = self.commands.get(cmd_name)
         if self._in_help and isinstance(entry, Place) and entry.line:
-            return TyperCommand(cmd_name, help=entry.line, rich_help_panel=entry.panel)
-        if isinstance(entry, Place):
-            function = entry.function()
-            # Lines are broken at the width of the terminal, not of the source.
-            lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
-            text, label, examples = lines.partition("\n\nExample: ")
-            info = CommandInfo(
-                cmd_name, cls=_Command, callback=function, help=text, rich_help_panel=entry.panel
+            return TyperCommand(cmd_name, help=entry.line, rich_help_panel=entry.panel or None)
+        if isinstance(entry, Place | Group):
+            entry = self.commands[cmd_name] = (
+                _group(cmd_name, entry) if isinstance(entry, Group) else _command(cmd_name, entry)
             )
-            info.epilog = f"Example: {examples}" if label else EVERY_STEP
-            entry = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
-            self.commands[cmd_name] = entry
         return entry
 
 
-class StepCommands(AllCommands):
-    """Group of the steps of the workflow."""
+def _group(name: str, group: Group) -> Any:
+    """Make the group of the commands that share a first word."""
+    inner = type("_Inner", (_Commands,), {"places": group.places})
+    return get_group_from_info(
+        TyperInfo(
+            typer.Typer(cls=inner, epilog=group.epilog, no_args_is_help=True),
+            name=name,
+            help=group.line,
+            rich_help_panel=group.panel,
+        ),
+        pretty_exceptions_short=True,
+        rich_markup_mode="rich",
+        suggest_commands=True,
+    )
 
-    places = STEPS
+
+def _command(name: str, place: Place) -> Any:
+    """Import a command."""
+    function = place.function()
+    # Lines are broken at the width of the terminal, not of the source.
+    lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
+    text, label, examples = lines.partition("\n\nExample: ")
+    info = CommandInfo(name, cls=_Command, callback=function, help=text, rich_help_panel=place.panel or None)
+    info.epilog = f"Example: {examples}" if label else place.epilog
+    return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
 
 
-class LedgerCommands(AllCommands):
-    """Group of the commands about ledgers."""
+class AllCommands(_Commands):
+    """Group of all commands."""
 
-    places = LEDGERS
+    def __init__(self, **settings: Any) -> None:
+        self.places = every_command()
+        super().__init__(**settings)
 
 
 app = typer.Typer(
     cls=AllCommands,
     help="Measure and bound how much a federated client's uploads reveal about its data.",
-    epilog="Example: leakbound demo",
+    epilog="Example: leakbound risk --nats 2 --records 1000",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-)
-app.add_typer(
-    typer.Typer(cls=LedgerCommands, epilog="Example: leakbound ledger new uses.db", no_args_is_help=True),
-    name="ledger",
-    help="Count of all uses of private records, in one file.",
-    rich_help_panel=PEOPLE,
-)
-app.add_typer(
-    typer.Typer(cls=StepCommands, epilog=EVERY_STEP, no_args_is_help=True),
-    name="step",
-    help="Steps of the workflow, listed by `leakbound step --help`.",
-    rich_help_panel=WORKFLOW,
 )
 
 
@@ -296,7 +267,6 @@ def main(commands: typer.Typer = app) -> None:
     # search for cycles takes an eighth of its start.
     gc.set_threshold(10_000)
     try:
-        coordination.follow_coordinator()
         commands(standalone_mode=True)
     except (KeyboardInterrupt, SystemExit) as ended:
         if getattr(ended, "code", INTERRUPTED) != INTERRUPTED:
@@ -318,7 +288,8 @@ def main(commands: typer.Typer = app) -> None:
 
 
 def _explains_itself(error: Exception) -> bool:
-    """Return True for errors that are messages to the user: of this package, or about files and modules."""
+    """Return True for errors that are messages to the user: of the package of a command, or about files and modules."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    ours = str(frame.f_globals.get("__name__")).startswith("leakbound.")
+    packages = {"leakbound", *(entry.module.partition(".")[0] for entry in entry_points(group=_ADDED))}
+    ours = str(frame.f_globals.get("__name__")).partition(".")[0] in packages
     return isinstance(error, OSError | ImportError) or (isinstance(error, ValueError) and ours)

@@ -16,6 +16,7 @@ from leakbound.cli.job_settings import ConfigOption, read_settings
 from leakbound.cli.people.files import check_outputs
 from leakbound.config.reading import config_of, load
 from leakbound.config.whole import Config
+from leakbound.jobs import coordination
 from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_together
 from leakbound.jobs.paths import OUTPUTS, RULES
 from leakbound.storage.provenance import settings_hash
@@ -48,6 +49,7 @@ def as_command(step: Step) -> Callable[..., None]:
         ] = "",
         out: Annotated[Path | None, typer.Option(help="List of all files with their SHA-256, JSON.")] = None,
     ) -> None:
+        coordination.follow_coordinator()
         make_results(configuration(configfile), rule, names or (), code=code, out=out)
 
     run.__name__ = step.name
