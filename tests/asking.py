@@ -5,16 +5,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.membership.signals import Signals
-from leakbound.config.defenses import Undefended
-from leakbound.config.training import TrainingConfig
-from leakbound.models import build
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import SHAPES
-from leakbound.training import TrainingRequest
-from leakbound.training.checkpoint import Checkpoint
-from leakbound.training.stack import stacked
+from leakbound_lab.attacks.attack_request import AttackRequest
+from leakbound_lab.attacks.membership.signals import Signals
+from leakbound_lab.config.defenses import Undefended
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.models import build
+from leakbound_lab.training import TrainingRequest
+from leakbound_lab.training.checkpoint import Checkpoint
+from leakbound_lab.training.stack import stacked
 
 SHARED = {"seed": 0, "slug": "run"}
 

@@ -16,11 +16,12 @@ from unittest import mock
 
 import typer
 
-from leakbound import registries, storage
-from leakbound.cli.command_line import main
-from leakbound.cli.step_command import run_step
-from leakbound.jobs.job import Job, Step
+from leakbound import storage
+from leakbound.commands.command_line import main
 from leakbound.registry import Registry
+from leakbound_lab import registries
+from leakbound_lab.jobs.job import Job, Step
+from leakbound_lab.steps.step_command import run_step
 
 REGISTRIES = [one for one in vars(registries).values() if isinstance(one, Registry)]
 
@@ -88,7 +89,7 @@ def step_called(name: str, settings: Any, files: Mapping[str, object]) -> Outcom
 
     A file of several under one parameter is given as ``PARAMETER=NAME``.
     """
-    step: Step = importlib.import_module(f"leakbound.cli.steps.{name.replace('-', '_')}").STEP
+    step: Step = importlib.import_module(f"leakbound_lab.steps.{name.replace('-', '_')}").STEP
     hints = get_type_hints(step.command)
     options: dict[str, Any] = {role: {} for role, hint in hints.items() if hint == dict[str, Path]}
     for role, path in files.items():

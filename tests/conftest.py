@@ -86,8 +86,8 @@ def image_folder() -> Path:
 @pytest.fixture(scope="session")
 def digits() -> Any:
     """Handwritten digits with 400 members, for tests that only read them."""
-    from leakbound.config.data import DatasetConfig
-    from leakbound.datasets import prepare
+    from leakbound_lab.config.data import DatasetConfig
+    from leakbound_lab.datasets import prepare
 
     return prepare("digits", DatasetConfig(members=400, aux=200), seed=0)
 

@@ -16,10 +16,10 @@ from leakbound.accounting.gaussian import log_determinant, log_expm1
 from leakbound.channels import Moments
 from leakbound.channels.calibration import AIM, representable
 from leakbound.channels.shapes import printed_scale
-from leakbound.papers.pmidp.noise_calibration import AggregateNoise
-from leakbound.papers.wang2020.protocol import graph_from_edges
-from leakbound.papers.zeng2022.general import conditional_variances
-from leakbound.papers.zeng2022.releases import BIT, Exchangeable, Release
+from leakbound_lab.papers.pmidp.noise_calibration import AggregateNoise
+from leakbound_lab.papers.wang2020.protocol import graph_from_edges
+from leakbound_lab.papers.zeng2022.general import conditional_variances
+from leakbound_lab.papers.zeng2022.releases import BIT, Exchangeable, Release
 
 
 def white_scale(dimension: int, capacity: float) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from leakbound.datasets import Drawing, ImageDataset, Split
+from leakbound_lab.datasets import Drawing, ImageDataset, Split
 
 
 def gathered(

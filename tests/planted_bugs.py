@@ -240,7 +240,7 @@ BUGS = {
     # -- accounting --------------------------------------------------------------------------------------------------
     "shuffled batches with the ε of Poisson sampling": (
         "return PoissonBatches(self._population, self._rate, source)",
-        "from leakbound.training.batches import ShuffledBatches\n"
+        "from leakbound_lab.training.batches import ShuffledBatches\n"
         '        generator = self._request.generator(replica, "batches")\n'
         "        return ShuffledBatches(self._population, self._request.batch_size, generator)",
         "test_batches_of_private_training_vary_as_poisson_samples",

@@ -15,7 +15,7 @@ from leakbound.accounting import dp, reconstruction
 from leakbound.accounting.gaussian import gaussian_capacity, linear_mmse
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted
 from leakbound.channels.calibration import least_power_level, least_power_variances, noise_scale, water_filling
-from leakbound.papers.pmidp.noise_calibration import (
+from leakbound_lab.papers.pmidp.noise_calibration import (
     aggregate_leak,
     client_noise,
     log_noise_unit,
@@ -25,10 +25,10 @@ from leakbound.papers.pmidp.noise_calibration import (
     server_noise,
     static_leak,
 )
-from leakbound.papers.wang2020.privacy import Secret, masked_level, zero_sum_level
-from leakbound.papers.wang2020.protocol import metropolis_weights
-from leakbound.papers.zeng2022 import cases, general
-from leakbound.papers.zeng2022.releases import Exchangeable, Release
+from leakbound_lab.papers.wang2020.privacy import Secret, masked_level, zero_sum_level
+from leakbound_lab.papers.wang2020.protocol import metropolis_weights
+from leakbound_lab.papers.zeng2022 import cases, general
+from leakbound_lab.papers.zeng2022.releases import Exchangeable, Release
 
 Values = Mapping[str, Any]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.figures import style
-from leakbound.registries import MECHANISMS
+from leakbound_lab.figures import style
+from leakbound_lab.registries import MECHANISMS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ ROWS = {name: (touched, files) for name, touched, files in re.findall(r"^\| (.+?
 ADDITIONS = {
     "a dataset with a reader of its own": {
         "datasets/blobs.py": "def read(name, config): ...\n",
-        "registries.py": ('        "digits": "leakbound', '        "blobs": "leakbound.datasets.blobs:read",\n'),
+        "registries.py": ('        "digits": "leakbound', '        "blobs": "leakbound_lab.datasets.blobs:read",\n'),
         "config/data.py": (
             '    "cifar10": Original(',
             '    "blobs": Original("blobs", colors=1, classes=2, train=1600, test=400, has_test=False),\n',
@@ -49,13 +49,13 @@ ADDITIONS = {
 
 """,
         ),
-        "registries.py": ('        "none": "leakbound', '        "boxes": "leakbound.config.defenses:Boxes",\n'),
+        "registries.py": ('        "none": "leakbound', '        "boxes": "leakbound_lab.config.defenses:Boxes",\n'),
     },
     "an attack": {
         "config/attacks.py": (
             "class AttackConfig(Settings):",
             """class EntropyConfig(Attack):
-    function: ClassVar[str] = "leakbound.attacks.membership.entropy:attack"
+    function: ClassVar[str] = "leakbound_lab.attacks.membership.entropy:attack"
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         yield run.single("predict", 2 * run.size.members)
@@ -68,14 +68,14 @@ ADDITIONS = {
         "attacks/membership/entropy.py": "def attack(request): ...\n",
         "registries.py": (
             '        "membership": "leakbound',
-            '        "entropy": "leakbound.config.attacks:EntropyConfig",\n',
+            '        "entropy": "leakbound_lab.config.attacks:EntropyConfig",\n',
         ),
     },
     "a kind of job": {
         "cli/steps/balance.py": """
 from pathlib import Path
-from leakbound.cli.job_settings import JobSettings
-from leakbound.jobs.job import Step, new_job
+from leakbound_lab.steps.job_settings import JobSettings
+from leakbound_lab.jobs.job import Step, new_job
 
 
 class BalanceSettings(JobSettings):
@@ -176,7 +176,7 @@ def plan(tmp_path_factory):
         (package / file).write_text(whole, encoding="utf-8")
     (folder / "figures.yaml").write_text(FIGURES, encoding="utf-8")
 
-    def planned(config, *options, program=("-c", "from leakbound.cli.command_line import main; main()", "plan")):
+    def planned(config, *options, program=("-c", "from leakbound.commands.command_line import main; main()", "plan")):
         (folder / "added.yaml").write_text(config, encoding="utf-8")
         return subprocess.run(
             [sys.executable, *program, "--configfile", "added.yaml", *options],

@@ -81,7 +81,7 @@ def test_the_formatter_decides_the_shape_of_every_line():
 
 def test_a_defense_is_asked_for_facts_and_not_for_its_type():
     """Except where its settings are checked."""
-    classes = {node.name for node in trees()["leakbound.config.defenses"].body if isinstance(node, ast.ClassDef)}
+    classes = {node.name for node in trees()["leakbound_lab.config.defenses"].body if isinstance(node, ast.ClassDef)}
     asking = {
         module
         for module, tree in trees().items()
@@ -90,7 +90,7 @@ def test_a_defense_is_asked_for_facts_and_not_for_its_type():
         if re.search(r"\bdefense(?!s\b)", ast.unparse(node.args[0]))
         or classes & {*re.findall(r"\w+", ast.unparse(node.args[1]))}
     }
-    assert asking == {"leakbound.config.checks", "leakbound.config.defenses"}
+    assert asking == {"leakbound_lab.config.checks", "leakbound_lab.config.defenses"}
 
 
 def acts(body: list[ast.stmt]) -> bool:
@@ -124,14 +124,14 @@ def is_plain(decorator: ast.expr) -> bool:
 
 def test_no_module_does_more_than_define_things_when_it_is_imported():
     """So the code fingerprint may leave out modules that are imported without being used."""
-    allowed = {"leakbound.cli.command_line"}  # no job's fingerprint holds it
+    allowed = {"leakbound.commands.command_line"}  # no job's fingerprint holds it
     assert {module for module, tree in trees().items() if acts(tree.body)} == allowed
 
 
 def test_packages_hold_exports_alone():
     """So the code fingerprint may leave out the ``__init__`` of a package whose modules are imported by their names."""
     for module, path in MODULES.items():
-        if path.name == "__init__.py" and module not in {"leakbound", "leakbound.cli.steps"}:
+        if path.name == "__init__.py" and module not in {"leakbound", "leakbound_lab.steps"}:
             for node in trees()[module].body:
                 text = ast.unparse(node)
                 export = isinstance(node, ast.ImportFrom) and str(node.module).startswith("leakbound.")

@@ -12,10 +12,10 @@ import typer
 import yaml
 
 from calling import called
-from leakbound.cli.command_line import app
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs.job import rule_of, snakemake_target
+from leakbound.commands.command_line import app
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import rule_of, snakemake_target
+from leakbound_lab.steps.job_list import job_list
 from test_docs_names import PAGES, code
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def pictures(tmp_path_factory):
 )
 def test_a_quick_line_runs_and_says_what_the_page_shows(pictures, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    links = {"config": ROOT / "config", "costs.csv": ROOT / "src/leakbound/jobs/costs.csv"}
+    links = {"config": ROOT / "config", "costs.csv": ROOT / "src/leakbound_lab/jobs/costs.csv"}
     links |= dict.fromkeys(("mine", "photos", "FOLDER"), pictures / "mine")
     links |= dict.fromkeys(("public", "others", "OTHERS"), pictures / "public")
     links |= {name: pictures / name for name in ("patients.csv", "others.csv")}

@@ -19,7 +19,7 @@ import formulas
 from formulas import contraction
 from leakbound.accounting import dp, gaussian, reconstruction
 from leakbound.channels import Moments, Personalized, PersonalizedPrinted, box_weights
-from leakbound.papers.pmidp.noise_calibration import (
+from leakbound_lab.papers.pmidp.noise_calibration import (
     client_noise,
     log_noise_unit,
     next_max_param_norms,
@@ -28,11 +28,11 @@ from leakbound.papers.pmidp.noise_calibration import (
     server_noise,
     static_leak,
 )
-from leakbound.papers.wang2020.privacy import Secret, bounded_level, zero_sum_level
-from leakbound.papers.wang2020.protocol import metropolis_weights, named_graph, random_graph
-from leakbound.papers.zeng2022 import cases
-from leakbound.papers.zeng2022.cases import printed_bracket
-from leakbound.papers.zeng2022.releases import Exchangeable, Release
+from leakbound_lab.papers.wang2020.privacy import Secret, bounded_level, zero_sum_level
+from leakbound_lab.papers.wang2020.protocol import metropolis_weights, named_graph, random_graph
+from leakbound_lab.papers.zeng2022 import cases
+from leakbound_lab.papers.zeng2022.cases import printed_bracket
+from leakbound_lab.papers.zeng2022.releases import Exchangeable, Release
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")

@@ -10,13 +10,13 @@ import torch
 
 from calling import done, job_called
 from leakbound import storage
-from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.config import reading
-from leakbound.config.defenses import Undefended
-from leakbound.config.messages import ConfigError
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training.client_steps import ClientStep
+from leakbound_lab.config import reading
+from leakbound_lab.config.defenses import Undefended
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.steps.job_list import job_list, try_networks
+from leakbound_lab.training.client_steps import ClientStep
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 PLACED = re.findall(r"^```(?:python|yaml)\n# ((?:mine/)?[\w/]+\.(?:py|yaml))([^\n]*)\n(.*?)^```", PAGE, re.M | re.S)

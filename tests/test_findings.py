@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import findings
-from leakbound.config import reading
-from leakbound.figures.plots.drawn_table import booktabs
-from leakbound.registries import PLOTS
+from leakbound_lab.config import reading
+from leakbound_lab.figures.plots.drawn_table import booktabs
+from leakbound_lab.registries import PLOTS
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,10 +18,10 @@ from figures import kept_claims
 from judging import KeptRun, judged_together
 from keep import app as keep_app
 from leakbound import storage
-from leakbound.claims.scoreboard import verdict_counts
-from leakbound.cli.command_line import app
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
+from leakbound.commands.command_line import app
+from leakbound_lab.claims.scoreboard import verdict_counts
+from leakbound_lab.config import reading
+from leakbound_lab.steps.job_list import job_list
 from studies import study
 from verdicts import evaluate
 
@@ -224,7 +224,7 @@ def test_configuration_survives_being_passed_as_settings(name):
 
 
 def test_points_lead_to_the_store_s_own_pages_or_to_those_of_a_database():
-    from leakbound.config.whole import TrackingConfig
+    from leakbound_lab.config.whole import TrackingConfig
 
     assert TrackingConfig().pages == "http://127.0.0.1:5000"
     assert TrackingConfig(ui="https://runs.example.org/").pages == "https://runs.example.org"

@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.config import reading
+from leakbound_lab.config import reading
 from pool import app
 from repeats import differences
 from replaced_folders import write_manifest

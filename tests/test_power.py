@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leakbound import storage
-from leakbound.claims.judging import Design
+from leakbound_lab.claims.judging import Design
 from power import app
 
 ROOT = Path(__file__).parents[1]

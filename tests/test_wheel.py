@@ -30,7 +30,7 @@ assert names["main"](["--epochs", "2"]) > 0.5
 from leakbound.registry import load_attribute
 
 try:
-    load_attribute("leakbound.training.per_sample:train_per_sample", "DP-SGD")
+    load_attribute("leakbound_lab.training.per_sample:train_per_sample", "DP-SGD")
 except ModuleNotFoundError as error:
     assert str(error) == "DP-SGD: opacus is not installed: pip install 'leakbound[workflow]'", error
 else:

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from leakbound.claims import evaluation
-from leakbound.config.catalogue import FigureConfig
 from leakbound.randomness.seeding import numpy_generator
+from leakbound_lab.claims import evaluation
+from leakbound_lab.config.catalogue import FigureConfig
 
 evaluate = partial(evaluation.evaluate, generator_of=partial(numpy_generator, 0))
 

@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from leakbound.config import reading
-from leakbound.config.catalogue import Catalogue
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import Catalogue
 
 FIGURES = Path(__file__).parents[1] / "config" / "figures"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from leakbound.claims.scoreboard import (
+from leakbound_lab.claims.scoreboard import (
     NUMBERS,
     counts_text,
     markdown_table,
@@ -15,9 +15,9 @@ from leakbound.claims.scoreboard import (
     scoreboard,
     scoreboard_rows,
 )
-from leakbound.config.catalogue import FigureConfig
-from leakbound.figures import style
-from leakbound.figures.report.overview import category, families, swept_levels
+from leakbound_lab.config.catalogue import FigureConfig
+from leakbound_lab.figures import style
+from leakbound_lab.figures.report.overview import category, families, swept_levels
 
 _HEAD = """\
 # Figures and tables

@@ -14,15 +14,15 @@ import typer
 from figure_pages import KeptFigure, figures_pages, readme_scoreboard, reference_of_readme
 from judging import judged_together
 from leakbound import storage
-from leakbound.claims.evaluation import COLUMNS, OVERALL, VERDICTS
-from leakbound.claims.scoreboard import overall
-from leakbound.cli.command_line import main
-from leakbound.cli.runs.config import keep_generated
-from leakbound.config import reading
-from leakbound.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
-from leakbound.config.messages import read_yaml
-from leakbound.figures.notes import at_length, notes, warnings, with_epsilon
-from leakbound.jobs.table import rows_file
+from leakbound.commands.command_line import main
+from leakbound_lab.claims.evaluation import COLUMNS, OVERALL, VERDICTS
+from leakbound_lab.claims.scoreboard import overall
+from leakbound_lab.commands.config import keep_generated
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import NETWORKS, SCOREBOARD, FigureConfig
+from leakbound_lab.config.messages import read_yaml
+from leakbound_lab.figures.notes import at_length, notes, warnings, with_epsilon
+from leakbound_lab.jobs.table import rows_file
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")

@@ -16,10 +16,10 @@ import pandas as pd
 from figures import kept_claims
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent
-from leakbound.claims.evaluation import evaluate
-from leakbound.claims.selection import common_blocks
-from leakbound.config import reading
 from leakbound.randomness.seeding import numpy_generator
+from leakbound_lab.claims.evaluation import evaluate
+from leakbound_lab.claims.selection import common_blocks
+from leakbound_lab.config import reading
 
 DOCS = Path(__file__).parents[1] / "docs"
 KEPT = DOCS.parent / "results" / "reference"
@@ -118,7 +118,7 @@ class Numbers:
 
         A claim counts for the paper that prints it, on its own networks, and otherwise as ours (``beyond``).
         """
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         rows = overall(self.claims)
         if exact is not None:
@@ -137,7 +137,7 @@ class Numbers:
             undecided for that reason; ``left``, those that the first analysis left undecided, and of these ``settled``
             by both runs.
         """
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         rows = overall(self.claims)
         rows = rows[~rows["exact"].astype(bool) & (rows["repeat"] != "") & (rows["first"] != "")]
@@ -150,7 +150,7 @@ class Numbers:
 
     def named(self, paper: str, *verdicts: str) -> str:
         """Name the claims that count for a paper and have one of the verdicts, with what their networks say."""
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         rows = overall(self.claims)
         rows = rows[(rows["paper"] == paper) & rows["printed"] & rows["verdict"].isin(verdicts)]
@@ -162,7 +162,7 @@ class Numbers:
 
     def agreement(self, other: "Numbers") -> dict[str, Any]:
         """Count the claims on experiments, over all datasets, that two runs decide, and name those that differ."""
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         mine, theirs = (rows[~rows["exact"].astype(bool)] for rows in (overall(self.claims), overall(other.claims)))
         both = mine.merge(theirs, on=["paper", "figure", "claim"], suffixes=("", "_other"))
@@ -173,7 +173,7 @@ class Numbers:
 
     def undecided(self) -> Iterator[Any]:
         """Yield the undecided claims on experiments, those that need the fewest blocks first."""
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         rows = overall(self.claims)
         rows = rows[~rows["exact"].astype(bool) & (rows["verdict"] == "undecided")]
@@ -204,7 +204,7 @@ class Numbers:
             Columns paper, figure, claim, earlier and now, a row for each claim of either; NaN where one of them
             lacks the claim.
         """
-        from leakbound.claims.scoreboard import overall
+        from leakbound_lab.claims.scoreboard import overall
 
         names = ["paper", "figure", "claim"]
         earlier = pd.read_csv(EARLIER, dtype=str).rename(columns={"verdict": "earlier"})

@@ -17,10 +17,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from leakbound import storage
-from leakbound.config import reading
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets.originals import PART
-from leakbound.registries import DATASETS
+from leakbound_lab.config import reading
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets.originals import PART
+from leakbound_lab.registries import DATASETS
 
 _ROWS = 2000  # of a group, as in the originals
 

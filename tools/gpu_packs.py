@@ -33,11 +33,11 @@ from pathlib import Path
 from typing import Any
 
 from leakbound import storage
-from leakbound.cli.steps.job_list import job_list
-from leakbound.cli.steps.tabulate import MEMBERSHIP
-from leakbound.config import reading
-from leakbound.jobs import coordination
-from leakbound.jobs.job import JobList, made_together, snakemake_target
+from leakbound_lab.config import reading
+from leakbound_lab.jobs import coordination
+from leakbound_lab.jobs.job import JobList, made_together, snakemake_target
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.tabulate import MEMBERSHIP
 
 RULES = ("train", "attack", "federate", "measure")
 """Rules whose results travel: those that take a GPU."""

@@ -13,12 +13,12 @@ from pathlib import Path
 import pandas as pd
 
 from leakbound import storage
-from leakbound.claims.evaluation import COLUMNS, evaluate
-from leakbound.claims.scoreboard import to_markdown, verdict_counts
-from leakbound.config import reading
-from leakbound.config.catalogue import NETWORKS, SCOREBOARD, Catalogue, FigureConfig
-from leakbound.jobs.table import RunTable, rows_file
 from leakbound.randomness.seeding import numpy_generator
+from leakbound_lab.claims.evaluation import COLUMNS, evaluate
+from leakbound_lab.claims.scoreboard import to_markdown, verdict_counts
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import NETWORKS, SCOREBOARD, Catalogue, FigureConfig
+from leakbound_lab.jobs.table import RunTable, rows_file
 from pool import redraw
 from repeats import evaluate_twice
 from replaced_folders import MANIFEST, replaced_folder

@@ -12,21 +12,21 @@ import pandas as pd
 import typer
 
 from leakbound import storage
-from leakbound.cli.command_line import main
-from leakbound.cli.job_settings import register_plugins
-from leakbound.cli.results import summary
-from leakbound.cli.step_command import make_result
-from leakbound.cli.steps.job_list import all_steps, job_list
-from leakbound.config import reading
-from leakbound.datasets.records import withheld
-from leakbound.jobs.job import Job, JobList
-from leakbound.jobs.paths import output
-from leakbound.jobs.table import RunTable
+from leakbound.commands.command_line import main
 from leakbound.storage.provenance import settings_hash
+from leakbound_lab.config import reading
+from leakbound_lab.datasets.records import withheld
+from leakbound_lab.jobs.job import Job, JobList
+from leakbound_lab.jobs.paths import output
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.steps.job_list import all_steps, job_list
+from leakbound_lab.steps.job_settings import register_plugins
+from leakbound_lab.steps.results import summary
+from leakbound_lab.steps.step_command import make_result
 from replaced_folders import check_replaceable, replaced_folder
 
 if TYPE_CHECKING:
-    from leakbound.config.whole import Config
+    from leakbound_lab.config.whole import Config
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")

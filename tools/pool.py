@@ -14,16 +14,16 @@ import pandas as pd
 import typer
 
 from leakbound import storage
-from leakbound.claims.scoreboard import overall, to_markdown, verdict_counts
-from leakbound.claims.selection import shown_rows
-from leakbound.cli.command_line import main
-from leakbound.cli.job_settings import register_plugins
-from leakbound.cli.steps.plot import write_figure
-from leakbound.config import reading
-from leakbound.config.catalogue import SCOREBOARD, FigureConfig
-from leakbound.datasets.records import withheld
-from leakbound.figures.notes import notes, with_epsilon
+from leakbound.commands.command_line import main
 from leakbound.randomness.seeding import numpy_generator
+from leakbound_lab.claims.scoreboard import overall, to_markdown, verdict_counts
+from leakbound_lab.claims.selection import shown_rows
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound_lab.datasets.records import withheld
+from leakbound_lab.figures.notes import notes, with_epsilon
+from leakbound_lab.steps.job_settings import register_plugins
+from leakbound_lab.steps.plot import write_figure
 from repeats import differences, evaluate_twice, pooled_rows
 from replaced_folders import MANIFEST, check_replaceable, replaced_folder
 

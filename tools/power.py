@@ -15,21 +15,21 @@ from typing import Annotated
 import typer
 
 from leakbound import storage
-from leakbound.claims.evaluation import compared_by, measured
-from leakbound.claims.judging import ENOUGH, Design, promised
-from leakbound.claims.outcomes import Blocks
-from leakbound.claims.selection import SelectionError
-from leakbound.cli.command_line import main
-from leakbound.cli.job_settings import ConfigOption, register_plugins
-from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.cli.terminal import text_table
-from leakbound.config import reading
-from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.config.consensus import ConsensusConfig
-from leakbound.config.federated import FederatedConfig
-from leakbound.config.studies import EfficiencyConfig
-from leakbound.config.whole import Config
-from leakbound.jobs.table import RunTable, rows_file
+from leakbound.commands.command_line import main
+from leakbound.commands.terminal import text_table
+from leakbound_lab.claims.evaluation import compared_by, measured
+from leakbound_lab.claims.judging import ENOUGH, Design, promised
+from leakbound_lab.claims.outcomes import Blocks
+from leakbound_lab.claims.selection import SelectionError
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import ClaimConfig, FigureConfig
+from leakbound_lab.config.consensus import ConsensusConfig
+from leakbound_lab.config.federated import FederatedConfig
+from leakbound_lab.config.studies import EfficiencyConfig
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.table import RunTable, rows_file
+from leakbound_lab.steps.job_list import job_list, try_networks
+from leakbound_lab.steps.job_settings import ConfigOption, register_plugins
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 REFERENCE = Path("results/reference/photos")

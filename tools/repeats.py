@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from leakbound.claims.evaluation import GeneratorOf, evaluate
-from leakbound.config.catalogue import FigureConfig
-from leakbound.config.whole import Config
+from leakbound_lab.claims.evaluation import GeneratorOf, evaluate
+from leakbound_lab.config.catalogue import FigureConfig
+from leakbound_lab.config.whole import Config
 
 _CLAIM = ["paper", "figure", "claim", "dataset", "model"]
 _UNDECIDED = "undecided"
@@ -99,10 +99,10 @@ def evaluate_twice(
         repeat: Rows of its repeat, with the replicas numbered from 0.
         alpha: Level of the verdicts, in (0, 0.5). If one of the runs has no block of any claim of the figure,
             there is one analysis only, at the full level.
-        generator_of: As for :func:`leakbound.claims.evaluation.evaluate`.
+        generator_of: As for :func:`leakbound_lab.claims.evaluation.evaluate`.
 
     Returns:
-        Table as of :func:`~leakbound.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
+        Table as of :func:`~leakbound_lab.claims.evaluation.evaluate`, whose numbers are those of all blocks. It
         has the further columns ``first``, the verdict of the first analysis, and ``repeat``, that of the
         repeat alone at the full level. Either is empty for a setting that its run lacks.
 

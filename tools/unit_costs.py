@@ -20,24 +20,25 @@ import numpy as np
 import pandas as pd
 import torch
 
-from leakbound import models, storage
-from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, inverted
-from leakbound.attacks.membership.attack import View, scores_of
-from leakbound.attacks.membership.signals import read_signals
-from leakbound.attacks.model_inversion.queries import invert
+from leakbound import storage
 from leakbound.channels.channel import GaussianChannel
-from leakbound.cli.inputs import device_label, device_name
-from leakbound.cli.people.files import check_outputs
-from leakbound.config.attacks import GradientInversionConfig, MembershipConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.jobs.unit_costs import COLUMNS, PACKAGED, read_costs
-from leakbound.models.gradients import record_gradients
+from leakbound.commands.files import check_outputs
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.efficiency import clock_of, measure_steps
-from leakbound.training.request import TrainingRequest
-from leakbound.training.stack import stacked
+from leakbound_lab import models
+from leakbound_lab.attacks.gradient_inversion.published import PublishedReconstruction, inverted
+from leakbound_lab.attacks.membership.attack import View, scores_of
+from leakbound_lab.attacks.membership.signals import read_signals
+from leakbound_lab.attacks.model_inversion.queries import invert
+from leakbound_lab.config.attacks import GradientInversionConfig, MembershipConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import Drawing, ImageDataset, Split
+from leakbound_lab.jobs.unit_costs import COLUMNS, PACKAGED, read_costs
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.steps.inputs import device_label, device_name
+from leakbound_lab.training.efficiency import clock_of, measure_steps
+from leakbound_lab.training.request import TrainingRequest
+from leakbound_lab.training.stack import stacked
 
 logger = logging.getLogger("leakbound")
 BATCH = 64

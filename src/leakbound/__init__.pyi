@@ -1,5 +1,4 @@
 from leakbound.channels.randomized_response import RandomizedResponse as RandomizedResponse
-from leakbound.cli.runs.finished import load_run as load_run
 from leakbound.engine.accountant import Account as Account
 from leakbound.engine.accountant import LeakageAccountant as LeakageAccountant
 from leakbound.engine.engine import ChannelEngine as ChannelEngine
@@ -11,5 +10,6 @@ from leakbound.engine.targets import Identification as Identification
 from leakbound.engine.targets import Leakage as Leakage
 from leakbound.engine.targets import Reconstruction as Reconstruction
 from leakbound.engine.transformer import Channel as Channel
+from leakbound_lab.commands.finished import load_run as load_run
 
 __version__: str

@@ -11,16 +11,16 @@ from torch import nn
 from asking import attack_of
 from leakbound import LeakageAccountant
 from leakbound.accounting.one_run import one_run_gaussian
-from leakbound.attacks.gradient_inversion.several_uses import _line
-from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
 from leakbound.channels import GaussianChannel, Moments, Natural
 from leakbound.channels.covariance import unshrunk
-from leakbound.config.attacks import AuditConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD
-from leakbound.datasets import prepare
-from leakbound.models.gradients import record_gradients
-from leakbound.training.weighted_sums import weighted_sums
+from leakbound_lab.attacks.gradient_inversion.several_uses import _line
+from leakbound_lab.attacks.lower_bounds.dp_audit import audit_uploads
+from leakbound_lab.config.attacks import AuditConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPSGD
+from leakbound_lab.datasets import prepare
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.weighted_sums import weighted_sums
 
 
 def rejected(mu: float, canaries: int, guesses: int, correct: int, level: float) -> bool:
@@ -110,8 +110,8 @@ def test_a_published_total_counts_the_steps_of_each_channel_once():
 
 
 def test_the_learning_rate_of_a_replica_in_mlflow_is_the_one_that_it_chose():
-    from leakbound.tracking.run_description import describe_run
-    from leakbound.tracking.run_records import RunFacts
+    from leakbound_lab.tracking.run_description import describe_run
+    from leakbound_lab.tracking.run_records import RunFacts
 
     facts = RunFacts("p", "d/mlp/none/n4-b2", "d", "mlp", "none", None, 4, 2, 2, "undefended", "")
     tried = [(0, 0.1, False), (0, 0.2, True), (1, 0.1, True), (1, 0.2, False)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import ImageDataset, prepare
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import ImageDataset, prepare
 
 
 @pytest.fixture(scope="session")

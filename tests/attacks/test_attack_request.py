@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from asking import attack_of, untrained
-from leakbound.attacks import attack_request
-from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks, in_full_precision
-from leakbound.config.attacks import (
+from leakbound.registry import load_attribute
+from leakbound_lab.attacks import attack_request
+from leakbound_lab.attacks.attack_request import AttackRequest, Networks, attack_networks, in_full_precision
+from leakbound_lab.config.attacks import (
     AuditConfig,
     GradientCapacityConfig,
     MembershipConfig,
@@ -17,8 +18,7 @@ from leakbound.config.attacks import (
     NamingConfig,
     UsesConfig,
 )
-from leakbound.config.defenses import DPSGD, ChannelDPSGD, Undefended
-from leakbound.registry import load_attribute
+from leakbound_lab.config.defenses import DPSGD, ChannelDPSGD, Undefended
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import pytest
 from asking import attack_of
 from leakbound.accounting.dp import poisson_epsilon
 from leakbound.accounting.one_run import gaussian_epsilon, guess
-from leakbound.attacks.lower_bounds.dp_audit import audit_uploads
-from leakbound.config.attacks import AuditConfig
-from leakbound.config.defenses import DPPSAC, DPSGD
-from leakbound.training import client_steps
+from leakbound_lab.attacks.lower_bounds.dp_audit import audit_uploads
+from leakbound_lab.config.attacks import AuditConfig
+from leakbound_lab.config.defenses import DPPSAC, DPSGD
+from leakbound_lab.training import client_steps
 
 CONFIG = AuditConfig(canaries=1000, clients=4)
 

@@ -5,17 +5,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from leakbound import models
-from leakbound.attacks import search_images
-from leakbound.attacks.gradient_inversion import closed_form as recursive
-from leakbound.attacks.gradient_inversion import published as geiping
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.model_inversion import queries as inverting
-from leakbound.models import memory
-from leakbound.models.gradients import record_gradients
-from leakbound.models.layers import strided_windows
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.stack import stacked
+from leakbound_lab import models
+from leakbound_lab.attacks import search_images
+from leakbound_lab.attacks.gradient_inversion import closed_form as recursive
+from leakbound_lab.attacks.gradient_inversion import published as geiping
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound_lab.attacks.model_inversion import queries as inverting
+from leakbound_lab.models import memory
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.models.layers import strided_windows
+from leakbound_lab.training.stack import stacked
 from operations import waits
 
 

@@ -6,16 +6,16 @@ import torch
 from scipy.fft import dctn
 
 from leakbound import storage
-from leakbound.attacks.learned_estimate.estimator import BANDS, Estimator, band_of, view_of
-from leakbound.attacks.learned_estimate.estimator_training import scene_of, train_estimator
 from leakbound.channels import GaussianChannel, Moments, estimate_moments
 from leakbound.channels.channel import linear_estimate
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.cli.steps.estimator import EstimatorSettings, estimator
-from leakbound.config.attacks import EstimatorConfig
-from leakbound.datasets import ImageDataset
-from leakbound.datasets.splits import Drawing, Split
 from leakbound.registry import SHAPES
+from leakbound_lab.attacks.learned_estimate.estimator import BANDS, Estimator, band_of, view_of
+from leakbound_lab.attacks.learned_estimate.estimator_training import scene_of, train_estimator
+from leakbound_lab.config.attacks import EstimatorConfig
+from leakbound_lab.datasets import ImageDataset
+from leakbound_lab.datasets.splits import Drawing, Split
+from leakbound_lab.steps.estimator import EstimatorSettings, estimator
 
 SHAPE = (1, 8, 8)
 SIZE = 64

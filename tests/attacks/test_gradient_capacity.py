@@ -6,12 +6,12 @@ import torch.nn.functional as F
 
 from asking import attack_of, weights_of
 from leakbound.accounting.dp import dp_capacity
-from leakbound.attacks.lower_bounds import gradient_capacity
-from leakbound.attacks.lower_bounds.gradient_capacity import measure_capacity
-from leakbound.config.attacks import GradientCapacityConfig
-from leakbound.config.defenses import DPPSAC, DPSGD
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
+from leakbound_lab.attacks.lower_bounds import gradient_capacity
+from leakbound_lab.attacks.lower_bounds.gradient_capacity import measure_capacity
+from leakbound_lab.config.attacks import GradientCapacityConfig
+from leakbound_lab.config.defenses import DPPSAC, DPSGD
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_gradients_of_large_networks_are_taken_in_smaller_pieces(weights, digits
 
     monkeypatch.setattr(gradient_capacity, "record_gradients", gradients)
     for records_held, pieces in ((5, [5, 5, 2]), (0.5, [1] * 12)):
-        monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
+        monkeypatch.setattr("leakbound_lab.models.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
         sizes.clear()
         found, _ = measured(weights, digits, records=12)
         assert sizes == pieces * 2  # replicas

@@ -4,13 +4,14 @@ import torch
 import torch.nn.functional as F
 
 from asking import CalledTwice, attack_of, calibrated
-from leakbound.attacks.gradient_inversion import closed_form as recursive
-from leakbound.attacks.gradient_inversion.attack import invert_gradients
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
-from leakbound.attacks.search_images import total_variation
 from leakbound.channels import Moments, estimate_moments
-from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.defenses import (
+from leakbound.randomness.sources import SeededNoise
+from leakbound_lab.attacks.gradient_inversion import closed_form as recursive
+from leakbound_lab.attacks.gradient_inversion.attack import invert_gradients
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching, problems_at_once
+from leakbound_lab.attacks.search_images import total_variation
+from leakbound_lab.config.attacks import GradientInversionConfig
+from leakbound_lab.config.defenses import (
     DPSGD,
     ChannelDefense,
     ChannelDPSGD,
@@ -20,10 +21,9 @@ from leakbound.config.defenses import (
     ParameterNoise,
     Undefended,
 )
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
-from leakbound.randomness.sources import SeededNoise
-from leakbound.training.client_steps import client_step
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.client_steps import client_step
 
 FIXED = {"tv_weights": (1e-3,), "untuned_tv_weight": 1e-3}
 CONFIG = GradientInversionConfig(images=2, iterations=200, search_iterations=100, **FIXED)

@@ -11,13 +11,13 @@ from torch.func import functional_call, grad, vmap
 
 from asking import attack_of, made_up, trained_lenet, untrained, weights_of
 from images import repooled
-from leakbound import models
-from leakbound.attacks.membership.attack import ALONE, STRONGEST, View, infer_membership, scores_of
-from leakbound.attacks.membership.known_records import divide
-from leakbound.attacks.membership.network import FOLDS, AttackData, white_box_scores
-from leakbound.attacks.membership.signals import Signals, read_signals
-from leakbound.config.attacks import MembershipConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound_lab import models
+from leakbound_lab.attacks.membership.attack import ALONE, STRONGEST, View, infer_membership, scores_of
+from leakbound_lab.attacks.membership.known_records import divide
+from leakbound_lab.attacks.membership.network import FOLDS, AttackData, white_box_scores
+from leakbound_lab.attacks.membership.signals import Signals, read_signals
+from leakbound_lab.config.attacks import MembershipConfig
 
 CONFIG = MembershipConfig()
 SHORT = MembershipConfig(epochs=3, learning_rates=(1e-3,))

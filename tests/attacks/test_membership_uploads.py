@@ -12,17 +12,17 @@ from torch import nn
 from asking import attack_of, resumed, training_of
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.lower_limits import evidence
-from leakbound.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import UploadMembershipConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
-from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.models.gradients import record_gradients
-from leakbound.models.small import MLP
-from leakbound.registries import MODELS
-from leakbound.training import UntrainableError, loop, train, upload_scores
-from leakbound.training.request import UploadScoring, initial_network
+from leakbound_lab.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
+from leakbound_lab.config.attacks import UploadMembershipConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
+from leakbound_lab.datasets import Drawing, ImageDataset, Split
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.models.small import MLP
+from leakbound_lab.registries import MODELS
+from leakbound_lab.training import UntrainableError, loop, train, upload_scores
+from leakbound_lab.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
 

@@ -9,8 +9,8 @@ from scipy import stats
 from skimage.metrics import structural_similarity
 from sklearn.metrics import mean_squared_error
 
-from leakbound.attacks import metrics
-from leakbound.claims import fronts
+from leakbound_lab.attacks import metrics
+from leakbound_lab.claims import fronts
 
 boxed_images = hnp.arrays(np.float32, (2, 3, 12, 12), elements=st.floats(-1, 1, width=32))
 coordinates = st.floats(0, 1, allow_subnormal=False)

@@ -6,14 +6,14 @@ import torch
 from torch.func import functional_call
 
 from asking import attack_of, trained_lenet, weights_of
-from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.attack import Prior, class_means, invert_models, stopping_times
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks
-from leakbound.attacks.rows import image_values
-from leakbound.attacks.scheduling import side_by_side
-from leakbound.config.attacks import ModelInversionConfig
-from leakbound.datasets import Split
-from leakbound.models import build
+from leakbound_lab.attacks.model_inversion import attack as model_inversion
+from leakbound_lab.attacks.model_inversion.attack import Prior, class_means, invert_models, stopping_times
+from leakbound_lab.attacks.model_inversion.queries import AnsweringNetworks
+from leakbound_lab.attacks.rows import image_values
+from leakbound_lab.attacks.scheduling import side_by_side
+from leakbound_lab.config.attacks import ModelInversionConfig
+from leakbound_lab.datasets import Split
+from leakbound_lab.models import build
 
 CONFIG = ModelInversionConfig(iterations=50, tv_weights=(0.0, 1e-2))
 ATTACKS, CONTROLS = ("printed", "tuned", "informed"), ("start", "aux_mean")

@@ -6,9 +6,9 @@ import pytest
 
 from asking import attack_of, calibrated
 from leakbound.accounting.risk import demonstrated_information, gained_information
-from leakbound.attacks.lower_bounds.identification import _Outcome, identify_records
-from leakbound.config.attacks import NamingConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
+from leakbound_lab.attacks.lower_bounds.identification import _Outcome, identify_records
+from leakbound_lab.config.attacks import NamingConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
 
 CONFIG = NamingConfig(candidates=(2, 50), uses=(1, 4), trials=60, gradients=60)
 

@@ -7,9 +7,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from leakbound.accounting.coin_limits import StatedBound
-from leakbound.attacks.membership.audited_records import ReferenceScores
-from leakbound.attacks.membership.network_audit import audit_network
-from leakbound.attacks.membership.signals import signals_of_outputs
+from leakbound_lab.attacks.membership.audited_records import ReferenceScores
+from leakbound_lab.attacks.membership.network_audit import audit_network
+from leakbound_lab.attacks.membership.signals import signals_of_outputs
 
 MEMBERS = 240
 

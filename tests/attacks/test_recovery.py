@@ -6,18 +6,18 @@ import pytest
 import torch
 
 from asking import CalledTwice, attack_of, calibrated
-from leakbound.attacks.gradient_inversion import map_estimate
-from leakbound.attacks.gradient_inversion.closed_form import descend, solvable, solved_images
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recover_images
-from leakbound.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
-from leakbound.attacks.rows import COLUMNS, checked
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import GradientInversionConfig, UsesConfig
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
-from leakbound.training.client_steps import client_step
+from leakbound_lab.attacks.gradient_inversion import map_estimate
+from leakbound_lab.attacks.gradient_inversion.closed_form import descend, solvable, solved_images
+from leakbound_lab.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, methods, recover_images
+from leakbound_lab.attacks.gradient_inversion.several_uses import invert_several_uses as attack_uses
+from leakbound_lab.attacks.rows import COLUMNS, checked
+from leakbound_lab.config.attacks import GradientInversionConfig, UsesConfig
+from leakbound_lab.config.defenses import DPPSAC, DPSGD, ChannelDefense, GradientCompression, ParameterNoise, Undefended
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.client_steps import client_step
 from operations import of_further_steps
 
 SHAPE = (1, 32, 32)

@@ -11,12 +11,15 @@ from scipy import stats
 
 from asking import attack_of, calibrated, training_of
 from images import repooled
-from leakbound import models
-from leakbound.attacks.attack_request import Networks, attack_networks
-from leakbound.attacks.membership import signals
-from leakbound.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
-from leakbound.attacks.membership.known_records import attacked_records
-from leakbound.attacks.membership.reference_scores import (
+from leakbound.channels import estimate_moments
+from leakbound.channels.sampling import ChannelSampler
+from leakbound.randomness.seeding import torch_generator
+from leakbound_lab import models
+from leakbound_lab.attacks.attack_request import Networks, attack_networks
+from leakbound_lab.attacks.membership import signals
+from leakbound_lab.attacks.membership.attack import ALONE, COMPARING, STRONGEST, infer_membership
+from leakbound_lab.attacks.membership.known_records import attacked_records
+from leakbound_lab.attacks.membership.reference_scores import (
     Confidences,
     References,
     lira_offline,
@@ -24,19 +27,16 @@ from leakbound.attacks.membership.reference_scores import (
     rmia,
     shared_laws,
 )
-from leakbound.attacks.membership.signals import Queries, read_confidences, read_signals
-from leakbound.channels import estimate_moments
-from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import MOST_REFERENCES, MembershipConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import ChannelDefense
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, prepare
-from leakbound.datasets.splits import reference_dataset
-from leakbound.models.memory import DeviceLimit
-from leakbound.randomness.seeding import torch_generator
-from leakbound.training import train
-from leakbound.training.request import reference_request
+from leakbound_lab.attacks.membership.signals import Queries, read_confidences, read_signals
+from leakbound_lab.config.attacks import MOST_REFERENCES, MembershipConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import ChannelDefense
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, prepare
+from leakbound_lab.datasets.splits import reference_dataset
+from leakbound_lab.models.memory import DeviceLimit
+from leakbound_lab.training import train
+from leakbound_lab.training.request import reference_request
 
 RATE = 0.05
 SHORT = MembershipConfig(epochs=10, learning_rates=(1e-3,))

@@ -5,7 +5,7 @@ from collections.abc import Generator, Sequence
 import pytest
 import torch
 
-from leakbound.attacks.scheduling import by_kind, side_by_side
+from leakbound_lab.attacks.scheduling import by_kind, side_by_side
 
 
 def walker(start: int, searches: int) -> Generator[int, int, list[int]]:

@@ -4,11 +4,11 @@ import torch
 import torch.nn.functional as F
 
 from asking import attack_of
-from leakbound.attacks.gradient_inversion.spear import RECOVERED_MSE, first_layer, invert_batches, solve_batch
 from leakbound.channels import Natural
-from leakbound.config.attacks import SpearConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense
-from leakbound.models import build
+from leakbound_lab.attacks.gradient_inversion.spear import RECOVERED_MSE, first_layer, invert_batches, solve_batch
+from leakbound_lab.config.attacks import SpearConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense
+from leakbound_lab.models import build
 
 
 def gradient_of(network, images, labels):

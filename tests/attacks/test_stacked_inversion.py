@@ -7,18 +7,18 @@ import torch
 from torch import nn
 
 from asking import CalledTwice, attack_of, calibrated
-from leakbound.attacks.gradient_inversion import attack as gradient_inversion
-from leakbound.attacks.gradient_inversion import closed_form as recursive
-from leakbound.attacks.gradient_inversion import published as geiping
-from leakbound.attacks.gradient_inversion import several_uses as uses
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, stack_of
-from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, interleaved, reconstruct
 from leakbound.channels import estimate_moments
-from leakbound.config.attacks import GradientInversionConfig, UsesConfig
-from leakbound.config.defenses import ChannelDefense, ParameterNoise, Undefended
-from leakbound.models import build, memory
-from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
+from leakbound_lab.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound_lab.attacks.gradient_inversion import closed_form as recursive
+from leakbound_lab.attacks.gradient_inversion import published as geiping
+from leakbound_lab.attacks.gradient_inversion import several_uses as uses
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching, Matching, stack_of
+from leakbound_lab.attacks.gradient_inversion.published import PublishedReconstruction, interleaved, reconstruct
+from leakbound_lab.config.attacks import GradientInversionConfig, UsesConfig
+from leakbound_lab.config.defenses import ChannelDefense, ParameterNoise, Undefended
+from leakbound_lab.models import build, memory
+from leakbound_lab.models.gradients import record_gradients
 from operations import of_further_steps, waits_of_adam
 
 SHAPE = (1, 32, 32)

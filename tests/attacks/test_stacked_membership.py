@@ -5,15 +5,15 @@ from functools import partial
 import torch
 
 from asking import attack_of, made_up, untrained
-from leakbound import datasets
-from leakbound.attacks.membership import attack as membership
-from leakbound.attacks.membership import network as white_box
-from leakbound.attacks.membership.attack import View, scores_of
-from leakbound.attacks.membership.network import AttackData, white_box_scores
-from leakbound.attacks.membership.reference_scores import Confidences
-from leakbound.config.attacks import MembershipConfig
-from leakbound.config.data import DatasetConfig
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound_lab import datasets
+from leakbound_lab.attacks.membership import attack as membership
+from leakbound_lab.attacks.membership import network as white_box
+from leakbound_lab.attacks.membership.attack import View, scores_of
+from leakbound_lab.attacks.membership.network import AttackData, white_box_scores
+from leakbound_lab.attacks.membership.reference_scores import Confidences
+from leakbound_lab.config.attacks import MembershipConfig
+from leakbound_lab.config.data import DatasetConfig
 from operations import of_further_steps
 
 CONFIG = MembershipConfig(epochs=3, learning_rates=(1e-2, 1e-3), batch_size=32)

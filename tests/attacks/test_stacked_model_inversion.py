@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from asking import attack_of, untrained, weights_of
-from leakbound import datasets, models
-from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion import queries
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert, joined_inversion
-from leakbound.config.attacks import ModelInversionConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.models import memory
-from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
+from leakbound_lab import datasets, models
+from leakbound_lab.attacks.model_inversion import attack as model_inversion
+from leakbound_lab.attacks.model_inversion import queries
+from leakbound_lab.attacks.model_inversion.queries import AnsweringNetworks, Inversion, Slopes, invert, joined_inversion
+from leakbound_lab.config.attacks import ModelInversionConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.models import memory
+from leakbound_lab.models.layers import written_out
 from operations import of_further_steps, waits_of_adam
 
 ROUNDING = {"rtol": 1e-7, "atol": 1e-7}

@@ -10,15 +10,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from asking import attack_of, calibrated
-from leakbound.attacks.gradient_inversion import attack as gradient_inversion
-from leakbound.attacks.gradient_inversion import staged
-from leakbound.attacks.gradient_inversion.map_estimate import Law, MapProblem, Method, Recovery, methods, recover_images
 from leakbound.channels import estimate_moments
-from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
-from leakbound.training.client_steps import client_step
+from leakbound_lab.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound_lab.attacks.gradient_inversion import staged
+from leakbound_lab.attacks.gradient_inversion.map_estimate import (
+    Law,
+    MapProblem,
+    Method,
+    Recovery,
+    methods,
+    recover_images,
+)
+from leakbound_lab.config.attacks import GradientInversionConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.client_steps import client_step
 
 SHAPE = (2, 12, 12)
 

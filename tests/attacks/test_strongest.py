@@ -5,11 +5,11 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.attacks.membership.attack import LEARNED, STRONGEST, _Case, _results, strongest
-from leakbound.attacks.membership.known_records import AttackedRecords, Group
-from leakbound.attacks.membership.signals import Queries
-from leakbound.attacks.metrics import auc_interval, standard_errors, tpr_at_fpr
-from leakbound.attacks.rows import mean_roc_curve
+from leakbound_lab.attacks.membership.attack import LEARNED, STRONGEST, _Case, _results, strongest
+from leakbound_lab.attacks.membership.known_records import AttackedRecords, Group
+from leakbound_lab.attacks.membership.signals import Queries
+from leakbound_lab.attacks.metrics import auc_interval, standard_errors, tpr_at_fpr
+from leakbound_lab.attacks.rows import mean_roc_curve
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")
 EVERY = (*PLAIN, *LEARNED)

@@ -8,21 +8,21 @@ import torch
 from torch import nn
 
 from asking import attack_of, calibrated, weights_of
-from leakbound.attacks.gradient_inversion import attack as gradient_inversion
-from leakbound.attacks.gradient_inversion import closed_form as recursive
-from leakbound.attacks.gradient_inversion import published as geiping
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.queries import AnsweringNetworks
-from leakbound.attacks.scheduling import side_by_side
-from leakbound.attacks.search_images import EXTENSIONS, largest_binds
 from leakbound.channels import estimate_moments
-from leakbound.claims.tabulation import RunResults, tabulate
-from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
-from leakbound.config.defenses import ChannelDefense
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
-from leakbound.training.stack import stacked
+from leakbound_lab.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound_lab.attacks.gradient_inversion import closed_form as recursive
+from leakbound_lab.attacks.gradient_inversion import published as geiping
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound_lab.attacks.model_inversion import attack as model_inversion
+from leakbound_lab.attacks.model_inversion.queries import AnsweringNetworks
+from leakbound_lab.attacks.scheduling import side_by_side
+from leakbound_lab.attacks.search_images import EXTENSIONS, largest_binds
+from leakbound_lab.claims.tabulation import RunResults, tabulate
+from leakbound_lab.config.attacks import GradientInversionConfig, ModelInversionConfig
+from leakbound_lab.config.defenses import ChannelDefense
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.stack import stacked
 
 INVERSION = ModelInversionConfig(iterations=8, tv_weights=(0.0, 1e-3))
 

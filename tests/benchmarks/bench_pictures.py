@@ -8,8 +8,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from leakbound.figures import style
-from leakbound.registries import PLOTS
+from leakbound_lab.figures import style
+from leakbound_lab.registries import PLOTS
 
 GOAL = {"color": style.CONTROL_COLOR, "marker": "|", "markersize": 14, "linestyle": "none", "zorder": 2}
 

@@ -15,20 +15,20 @@ from growth import boxes, moments_like_images, round_box
 from scipy import linalg
 from training_step import requests
 
-from leakbound import models
-from leakbound.attacks.gradient_inversion.closed_form import solved_images
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import reconstruct
-from leakbound.attacks.membership.signals import Queries, read_confidences
 from leakbound.channels import Moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.attacks import GradientInversionConfig
-from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.efficiency import BASELINE, measure_steps
+from leakbound_lab import models
+from leakbound_lab.attacks.gradient_inversion.closed_form import solved_images
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound_lab.attacks.gradient_inversion.published import reconstruct
+from leakbound_lab.attacks.membership.signals import Queries, read_confidences
+from leakbound_lab.config.attacks import GradientInversionConfig
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training.efficiency import BASELINE, measure_steps
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
 GOALS |= {"dpsgd": 1.8, "dppsac": 1.8}

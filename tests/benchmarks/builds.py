@@ -24,7 +24,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parents[2]
 FORWARD = """
 import torch
-from leakbound import models
+from leakbound_lab import models
 torch.set_num_threads(1)
 network = models.build("lenet", 3, 10, torch.Generator().manual_seed(0)).eval()
 images = torch.rand(500, 3, 32, 32)
@@ -35,8 +35,8 @@ def work():
 """
 UPLOADS = """
 import numpy as np, torch
-from leakbound.models.gradients import Factors
-from leakbound import models
+from leakbound_lab.models.gradients import Factors
+from leakbound_lab import models
 from torch.func import functional_call
 torch.set_num_threads(1)
 network = models.build("lenet", 3, 10, torch.Generator().manual_seed(0)).eval()
@@ -57,10 +57,10 @@ def work():
 """
 ATTACKS = """
 import numpy as np, pandas as pd, torch
-from leakbound import datasets, models
-from leakbound.attacks.attack_request import AttackRequest, Networks, attack_networks
-from leakbound.config.attacks import MembershipConfig, ModelInversionConfig
-from leakbound.config.data import DatasetConfig
+from leakbound_lab import datasets, models
+from leakbound_lab.attacks.attack_request import AttackRequest, Networks, attack_networks
+from leakbound_lab.config.attacks import MembershipConfig, ModelInversionConfig
+from leakbound_lab.config.data import DatasetConfig
 from leakbound.registry import load_attribute
 torch.set_num_threads(1)
 dataset = datasets.prepare("digits", DatasetConfig(members=100, validation=300, test=300, aux=500, side=8), seed=0)
@@ -84,7 +84,7 @@ began = time.process_time()
 work()
 print(time.process_time() - began)
 """
-COMMAND = "import sys\nfrom leakbound.cli.command_line import main\nsys.argv = ['leakbound', *WORDS]\nmain()\n"
+COMMAND = "import sys\nfrom leakbound.commands.command_line import main\nsys.argv = ['leakbound', *WORDS]\nmain()\n"
 INSIDE = {
     "forward": "BFLOAT16 = False" + FORWARD,
     "forward, bfloat16": "BFLOAT16 = True" + FORWARD,

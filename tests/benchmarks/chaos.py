@@ -29,10 +29,10 @@ from typing import Any
 import psutil
 from project_copy import ROOT, copied_project, environment
 
-from leakbound.config import reading
 from leakbound.storage import locks
-from leakbound.tracking.sending import KEY
-from leakbound.tracking.store import connect
+from leakbound_lab.config import reading
+from leakbound_lab.tracking.sending import KEY
+from leakbound_lab.tracking.store import connect
 
 BETWEEN_LOOKS = 0.02  # seconds
 SPREAD = 0.9  # part of the undisturbed run's time over which moments are spread

@@ -24,37 +24,37 @@ import torch
 from gpu import LEFT_OUT, OK, WRONG, Asked, Case, Values
 from torch import Tensor
 
-from leakbound import models
-from leakbound.attacks import attack_request, search_images
-from leakbound.attacks.attack_request import AttackRequest, Networks
-from leakbound.attacks.gradient_inversion import attack as gradient_inversion
-from leakbound.attacks.gradient_inversion import several_uses as uses
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import reconstruct
-from leakbound.attacks.lower_bounds import dp_audit as uploads
-from leakbound.attacks.lower_bounds import identification as naming
-from leakbound.attacks.membership import attack as membership
-from leakbound.attacks.membership.reference_scores import References
-from leakbound.attacks.model_inversion import attack as model_inversion
-from leakbound.attacks.model_inversion.queries import invert
 from leakbound.channels import estimate_moments, population_moments
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.channels.shapes import box_weights
-from leakbound.config import attacks as settings
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import Defense, default_defenses
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, prepare
-from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
 from leakbound.registry import SHAPES
-from leakbound.training import TrainingRequest, per_sample, train
-from leakbound.training.client_steps import ClientStep
-from leakbound.training.request import UploadScoring, reference_request
-from leakbound.training.upload_scores import UploadScores
+from leakbound_lab import models
+from leakbound_lab.attacks import attack_request, search_images
+from leakbound_lab.attacks.attack_request import AttackRequest, Networks
+from leakbound_lab.attacks.gradient_inversion import attack as gradient_inversion
+from leakbound_lab.attacks.gradient_inversion import several_uses as uses
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound_lab.attacks.gradient_inversion.published import reconstruct
+from leakbound_lab.attacks.lower_bounds import dp_audit as uploads
+from leakbound_lab.attacks.lower_bounds import identification as naming
+from leakbound_lab.attacks.membership import attack as membership
+from leakbound_lab.attacks.membership.reference_scores import References
+from leakbound_lab.attacks.model_inversion import attack as model_inversion
+from leakbound_lab.attacks.model_inversion.queries import invert
+from leakbound_lab.config import attacks as settings
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import Defense, default_defenses
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, prepare
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training import TrainingRequest, per_sample, train
+from leakbound_lab.training.client_steps import ClientStep
+from leakbound_lab.training.request import UploadScoring, reference_request
+from leakbound_lab.training.upload_scores import UploadScores
 
 LEVELS: dict[str, float | None] = {
     "none": None,

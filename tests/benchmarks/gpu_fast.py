@@ -29,23 +29,23 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from training_step import quartiles, requests
 
-from leakbound import models
-from leakbound.attacks import search_images
-from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.gradient_inversion.gradient_matching import GradientMatching
-from leakbound.attacks.gradient_inversion.published import PublishedReconstruction, inverted, reconstruct
-from leakbound.attacks.model_inversion.attack import invert_models
-from leakbound.attacks.model_inversion.queries import invert
 from leakbound.channels import population_moments
-from leakbound.config.attacks import GradientInversionConfig, ModelInversionConfig
-from leakbound.models import memory
-from leakbound.models.gradients import record_gradients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.registry import load_attribute
-from leakbound.training import TrainingRequest, per_sample, sgd, stack
-from leakbound.training.loop import Learner
-from leakbound.training.request import initial_network
-from leakbound.training.stack import cuda_graph
+from leakbound_lab import models
+from leakbound_lab.attacks import search_images
+from leakbound_lab.attacks.attack_request import AttackRequest
+from leakbound_lab.attacks.gradient_inversion.gradient_matching import GradientMatching
+from leakbound_lab.attacks.gradient_inversion.published import PublishedReconstruction, inverted, reconstruct
+from leakbound_lab.attacks.model_inversion.attack import invert_models
+from leakbound_lab.attacks.model_inversion.queries import invert
+from leakbound_lab.config.attacks import GradientInversionConfig, ModelInversionConfig
+from leakbound_lab.models import memory
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training import TrainingRequest, per_sample, sgd, stack
+from leakbound_lab.training.loop import Learner
+from leakbound_lab.training.request import initial_network
+from leakbound_lab.training.stack import cuda_graph
 
 BATCH = 64
 STACKS = (1, 2, 5, 10, 20, 40)

@@ -15,17 +15,17 @@ from scipy import linalg
 from leakbound.channels import Moments, estimate_moments
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import DPSGD
-from leakbound.config.federated import FederatedConfig, FederatedRun
-from leakbound.config.training import TrainingConfig
-from leakbound.papers.pmidp.averaging import FederatedRequest, Federation
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
 from leakbound.registry import SHAPES
-from leakbound.training.efficiency import clock_of, one_thread
-from leakbound.training.per_sample import OpacusLearner
-from leakbound.training.request import TrainingRequest
-from leakbound.training.sgd import StackLearner
+from leakbound_lab.config.defenses import DPSGD
+from leakbound_lab.config.federated import FederatedConfig, FederatedRun
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.papers.pmidp.averaging import FederatedRequest, Federation
+from leakbound_lab.training.efficiency import clock_of, one_thread
+from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.request import TrainingRequest
+from leakbound_lab.training.sgd import StackLearner
 
 Cases = Mapping[str, Callable[[], object]]
 _DRAWN = 512  # images with noise, eight batches

@@ -36,7 +36,7 @@ from leakbound.storage import provenance
 
 if TYPE_CHECKING:
     from judging import KeptRun
-    from leakbound.config.catalogue import FigureConfig
+    from leakbound_lab.config.catalogue import FigureConfig
 
 logger = logging.getLogger("leakbound")
 OUT = Path("results/reference/sizes")
@@ -112,10 +112,10 @@ def jobs(size: int, folder: Path, counts: dict[str, float]) -> None:
 
 def runs(size: int, folder: Path, counts: dict[str, float]) -> None:
     """Runs with two replicas each sent to MLflow, one after another, into one database."""
-    from leakbound.tracking.run_description import describe_run
-    from leakbound.tracking.run_records import RunFacts
-    from leakbound.tracking.sending import push
-    from leakbound.tracking.store import connect
+    from leakbound_lab.tracking.run_description import describe_run
+    from leakbound_lab.tracking.run_records import RunFacts
+    from leakbound_lab.tracking.sending import push
+    from leakbound_lab.tracking.store import connect
 
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     connect(uri)
@@ -157,16 +157,16 @@ def claims(size: int, folder: Path, counts: dict[str, float]) -> None:
 
 def _judged(run: KeptRun, figure: FigureConfig, rows: pd.DataFrame) -> pd.DataFrame:
     """Verdicts of a figure as the command reaches them."""
-    from leakbound.claims.evaluation import evaluate
     from leakbound.randomness.seeding import numpy_generator
+    from leakbound_lab.claims.evaluation import evaluate
 
     return evaluate(figure, rows, run.config.alpha, partial(numpy_generator, 0))
 
 
 def page(size: int, folder: Path, counts: dict[str, float]) -> None:
     """The page of a run of one figure, whose study has the rows of a kept one and copies of them."""
-    from leakbound.figures.report.page import Report, ReportFigure
-    from leakbound.figures.report.page import page as written
+    from leakbound_lab.figures.report.page import Report, ReportFigure
+    from leakbound_lab.figures.report.page import page as written
 
     run, figure, rows = _repeated(size)
     verdicts = _judged(run, figure, run.rows(figure))

@@ -8,11 +8,11 @@ import numpy as np
 from scipy.fft import dct
 
 from leakbound.channels import GaussianChannel
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import Drawing, ImageDataset, Split
-from leakbound.training import TrainingRequest
-from leakbound.training.efficiency import BASELINE
+from leakbound_lab.config.defenses import DPPSAC, DPSGD, ChannelDefense, Undefended
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import Drawing, ImageDataset, Split
+from leakbound_lab.training import TrainingRequest
+from leakbound_lab.training.efficiency import BASELINE
 
 PIXELS = 3 * 32 * 32
 

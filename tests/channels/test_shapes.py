@@ -21,8 +21,8 @@ from leakbound.channels import (
     signal_to_noise,
 )
 from leakbound.channels.shapes import innovations
-from leakbound.config.data import BoxWeights
 from leakbound.registry import SHAPES
+from leakbound_lab.config.data import BoxWeights
 
 NAMES = SHAPES.names()
 EXACT = [name for name in NAMES if name != "personalized_printed"]

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from leakbound.claims.selection import rows_of
-from leakbound.config import reading
-from leakbound.config.reading import ConfigError
-from leakbound.jobs.table import RunTable
+from leakbound_lab.claims.selection import rows_of
+from leakbound_lab.config import reading
+from leakbound_lab.config.reading import ConfigError
+from leakbound_lab.jobs.table import RunTable
 
 FIGURES = Path(__file__).parents[2] / "config" / "figures"
 ENTRY = {
@@ -52,7 +52,7 @@ def test_options_of_plots_and_claims_are_checked_with_the_catalogue(tmp_path):
 
 def test_checking_the_catalogue_loads_nothing_that_draws_or_trains():
     code = (
-        "import sys; from leakbound.config import reading; reading.load_catalogue(sys.argv[1], reading.quick()); "
+        "import sys; from leakbound_lab.config import reading; reading.load_catalogue(sys.argv[1], reading.quick()); "
         "assert not {'matplotlib', 'scipy', 'pandas', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(FIGURES / "tan2024_capacity.yaml")], check=True)

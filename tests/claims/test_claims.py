@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims import judging
-from leakbound.claims.evaluation import COLUMNS
-from leakbound.claims.outcomes import Blocks
-from leakbound.claims.scoreboard import verdict_counts
-from leakbound.config.catalogue import ClaimConfig, FigureConfig
-from leakbound.registries import CLAIM_TESTS, PLOTS
+from leakbound_lab.claims import judging
+from leakbound_lab.claims.evaluation import COLUMNS
+from leakbound_lab.claims.outcomes import Blocks
+from leakbound_lab.claims.scoreboard import verdict_counts
+from leakbound_lab.config.catalogue import ClaimConfig, FigureConfig
+from leakbound_lab.registries import CLAIM_TESTS, PLOTS
 from verdicts import entry, evaluate
 
 ALPHA = 0.05

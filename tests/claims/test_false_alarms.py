@@ -17,10 +17,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from leakbound.claims.judging import STRATUM, judge, opposed, promised, sides, verdict
-from leakbound.claims.outcomes import Blocks
-from leakbound.claims.statistics import student
-from leakbound.registries import CLAIM_TESTS
+from leakbound_lab.claims.judging import STRATUM, judge, opposed, promised, sides, verdict
+from leakbound_lab.claims.outcomes import Blocks
+from leakbound_lab.claims.statistics import student
+from leakbound_lab.registries import CLAIM_TESTS
 
 ALPHA = 0.05
 ALLOWED = 0.06

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.judging import joined_blocks, judge, opposed, sides, verdict
-from leakbound.claims.outcomes import Blocks, Exact
-from leakbound.claims.scoreboard import markdown_table
-from leakbound.claims.selection import EmptySelectionError
-from leakbound.claims.statistics import student
-from leakbound.config.catalogue import ClaimConfig
-from leakbound.registries import CLAIM_TESTS
+from leakbound_lab.claims.judging import joined_blocks, judge, opposed, sides, verdict
+from leakbound_lab.claims.outcomes import Blocks, Exact
+from leakbound_lab.claims.scoreboard import markdown_table
+from leakbound_lab.claims.selection import EmptySelectionError
+from leakbound_lab.claims.statistics import student
+from leakbound_lab.config.catalogue import ClaimConfig
+from leakbound_lab.registries import CLAIM_TESTS
 from verdicts import entry, evaluate
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.fronts import beyond_front
-from leakbound.claims.outcomes import Blocks
-from leakbound.claims.selection import EmptySelectionError
-from leakbound.config.messages import ConfigError
-from leakbound.registries import CLAIM_TESTS
+from leakbound_lab.claims.fronts import beyond_front
+from leakbound_lab.claims.outcomes import Blocks
+from leakbound_lab.claims.selection import EmptySelectionError
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.registries import CLAIM_TESTS
 
 OPTIONS = {
     "arm": {"defense": "natural"},

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from test_false_alarms import most
 
-from leakbound.claims.evaluation import evaluate as evaluated
 from leakbound.randomness.seeding import numpy_generator
+from leakbound_lab.claims.evaluation import evaluate as evaluated
 from repeats import evaluate_twice, pooled_rows
 from verdicts import entry
 

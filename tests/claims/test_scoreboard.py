@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from figures import over_networks
-from leakbound.claims.evaluation import COLUMNS, VERDICTS
-from leakbound.claims.scoreboard import (
+from leakbound_lab.claims.evaluation import COLUMNS, VERDICTS
+from leakbound_lab.claims.scoreboard import (
     CLOSED_FORMS,
     NUMBERS,
     effect_text,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from leakbound.claims import statistics
-from leakbound.claims.judging import Design
-from leakbound.claims.statistics import mean_interval
+from leakbound_lab.claims import statistics
+from leakbound_lab.claims.judging import Design
+from leakbound_lab.claims.statistics import mean_interval
 
 
 @pytest.mark.parametrize("n", [2, 5, 8])

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from leakbound.claims.selection import (
+from leakbound_lab.claims.selection import (
     EmptySelectionError,
     SelectionError,
     both_quantities,
@@ -13,8 +13,8 @@ from leakbound.claims.selection import (
     select,
     with_strength,
 )
-from leakbound.claims.tabulation import COLUMNS, RunResults, accounting_rows, tabulate
-from leakbound.config import reading
+from leakbound_lab.claims.tabulation import COLUMNS, RunResults, accounting_rows, tabulate
+from leakbound_lab.config import reading
 
 
 def attack(variant: str, metric: str, values: dict[tuple[int, int], float]) -> pd.DataFrame:

@@ -18,8 +18,8 @@ import leakbound
 from calling import called, done, refusal, refused, step_called, succeeded
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.cli.command_line import app, every_command
-from leakbound.cli.results import Usage, read_usage
+from leakbound.commands.command_line import app, every_command
+from leakbound_lab.steps.results import Usage, read_usage
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = typer.main.get_command(app)
@@ -63,7 +63,14 @@ def test_help_ends_with_an_example_that_the_parser_takes(path, monkeypatch):
 def test_interrupted_command_ends_in_one_sentence(tmp_path):
     fifo = tmp_path / "costs.csv"
     os.mkfifo(fifo)
-    words = [sys.executable, "-c", "from leakbound.cli.command_line import main; main()", "plan", "--table", str(fifo)]
+    words = [
+        sys.executable,
+        "-c",
+        "from leakbound.commands.command_line import main; main()",
+        "plan",
+        "--table",
+        str(fifo),
+    ]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as running:
         with fifo.open("w"):  # waits until the command reads it
             running.send_signal(signal.SIGINT)
@@ -77,7 +84,7 @@ def test_interrupted_command_ends_in_one_sentence(tmp_path):
     ("words", "nearest"),
     [
         ("plan --configfile config/smaller.yaml", "config/small.yaml"),
-        ("plan --table src/leakbound/jobs/cost.csv", "src/leakbound/jobs/costs.csv"),
+        ("plan --table src/leakbound_lab/jobs/cost.csv", "src/leakbound_lab/jobs/costs.csv"),
         ("calibrate test --target-leakage 1", "tests"),
         ("diff results/references results/reference", "results/reference"),
         ("account results/reference/photos/provenanc.json", "results/reference/photos/provenance.json"),
@@ -94,15 +101,15 @@ def test_file_that_is_not_there_gets_the_nearest_name(words, nearest, tmp_path, 
 
 def test_a_command_imports_no_other_one():
     """So that a job starts as fast whatever commands there are."""
-    code = "import sys; from leakbound.cli.runs.table import STEPS; STEPS['theory'].function(); print(*sys.modules)"
+    code = "import sys; from leakbound_lab.commands.table import STEPS; STEPS['theory'].function(); print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split())
-    assert {name for name in loaded if name.startswith("leakbound.cli.steps.")} == {"leakbound.cli.steps.theory"}
-    assert not loaded & {"torch", "pandas", "leakbound.cli.people.protect", "leakbound.cli.runs.plan"}
+    assert {name for name in loaded if name.startswith("leakbound_lab.steps.")} == {"leakbound_lab.steps.theory"}
+    assert not loaded & {"torch", "pandas", "leakbound.commands.protect", "leakbound_lab.commands.plan"}
 
 
 WITHOUT_COMPUTING = """
 import os, sys
-from leakbound.cli.command_line import main
+from leakbound.commands.command_line import main
 
 sys.argv = ["leakbound"]
 try:
@@ -129,7 +136,9 @@ def test_commands_and_options_are_listed_without_loading_torch():
 
 def loads(*words: str) -> set[str]:
     """Packages that a command has loaded when it ends."""
-    code = "import sys\nfrom leakbound.cli.command_line import main\ntry: main()\nfinally: print('\\n', *sys.modules)"
+    code = (
+        "import sys\nfrom leakbound.commands.command_line import main\ntry: main()\nfinally: print('\\n', *sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
@@ -150,7 +159,7 @@ def test_nats_are_translated_without_scipy():
 
 
 def test_plan_is_made_without_torch():
-    code = "import sys; from leakbound.cli.command_line import app; app(sys.argv[1:], standalone_mode=False); "
+    code = "import sys; from leakbound.commands.command_line import app; app(sys.argv[1:], standalone_mode=False); "
     words = ("plan", "--configfile", "config/small.yaml", "-j", "4")
     command = [sys.executable, "-c", f"{code}print('torch' in sys.modules)", *words]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -11,9 +11,9 @@ import pytest
 
 from calling import refusal, succeeded
 from images import class_folders
-from leakbound.cli.people import compare
-from leakbound.config.comparing import FEWEST_REPLICAS, MOST_REPLICAS
-from leakbound.config.reading import load
+from leakbound_lab.commands import compare
+from leakbound_lab.config.comparing import FEWEST_REPLICAS, MOST_REPLICAS
+from leakbound_lab.config.reading import load
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,11 +10,11 @@ import yaml
 
 from calling import called, succeeded
 from leakbound import storage
-from leakbound.cli.runs.export import _fits, _legible
-from leakbound.cli.steps.plot import picture_of
-from leakbound.config import reading
-from leakbound.figures import style
-from leakbound.figures.plots.drawn_table import latex
+from leakbound_lab.commands.export import _fits, _legible
+from leakbound_lab.config import reading
+from leakbound_lab.figures import style
+from leakbound_lab.figures.plots.drawn_table import latex
+from leakbound_lab.steps.plot import picture_of
 
 KEPT = "results/reference/photos"
 

@@ -9,7 +9,7 @@ from PIL import Image
 from scipy import optimize
 
 from calling import succeeded
-from leakbound.cli.people.guidance import LITTLE
+from leakbound.commands.guidance import LITTLE
 
 NUMBER = r"([\d.,e+-]*\d)"
 

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 
 from leakbound import storage
-from leakbound.cli.step_command import make_result
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config.messages import parse
-from leakbound.config.whole import Config
-from leakbound.jobs.job import ANEW
-from leakbound.training import trainers
+from leakbound_lab.config.messages import parse
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.job import ANEW
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.step_command import make_result
+from leakbound_lab.training import trainers
 from studies import study
 
 ROOT = Path(__file__).parents[2]

@@ -24,10 +24,10 @@ from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import identification_information
 from leakbound.accounting.runs import stated_bounds
-from leakbound.cli import terminal
-from leakbound.cli.people import calibrate, demo
-from leakbound.cli.people.files import read_channel
+from leakbound.commands import calibrate, terminal
+from leakbound.commands.files import read_channel
 from leakbound.records.collection import read_collection
+from leakbound_lab.commands import demo
 
 COUNT = 120
 
@@ -351,7 +351,7 @@ class Hidden:
         if name.partition(".")[0] in ("matplotlib", "datasets", "mlflow", "snakemake", "pynvml"):
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 sys.meta_path.insert(0, Hidden())
-from leakbound.cli.command_line import main
+from leakbound.commands.command_line import main
 main()
 """
 

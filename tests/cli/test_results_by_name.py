@@ -9,10 +9,10 @@ import pytest
 
 from calling import refusal, succeeded
 from leakbound import storage
-from leakbound.cli import step_command
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs.job import ANEW, WITHOUT_FIGURES, made_together
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import ANEW, WITHOUT_FIGURES, made_together
+from leakbound_lab.steps import step_command
+from leakbound_lab.steps.job_list import job_list
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,7 +86,7 @@ def test_a_person_makes_one_result_by_its_name_and_gets_the_bytes_of_the_workflo
     content = one.read_bytes(), other.read_bytes()
     one.unlink()
     other.unlink()
-    shutil.copy(ROOT / "src/leakbound/config/quick.yaml", "mine.yaml")
+    shutil.copy(ROOT / "src/leakbound_lab/config/quick.yaml", "mine.yaml")
     succeeded("step", "consensus", one.stem, "--configfile", "mine.yaml")
     assert (one.read_bytes(), other.exists()) == (content[0], False)
     succeeded("step", "consensus", "--configfile", "mine.yaml")

@@ -14,7 +14,7 @@ from calling import called, succeeded
 from leakbound.accounting.reconstruction import empirical_bayes
 from leakbound.accounting.risk import identification_information, identification_risk, membership_bound, naming_bound
 from leakbound.channels import population_moments
-from leakbound.cli.people.risk_translation import _down, _up
+from leakbound.commands.risk_translation import _down, _up
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "risk.md").read_text(encoding="utf-8")

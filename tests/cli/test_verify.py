@@ -9,9 +9,9 @@ import yaml
 
 from calling import called
 from leakbound import storage
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs.job import Job
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import Job
+from leakbound_lab.steps.job_list import job_list
 
 FIGURES = Path(__file__).parents[2] / "config/figures"
 

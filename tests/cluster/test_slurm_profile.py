@@ -10,7 +10,7 @@ from project_copy import ROOT, environment
 from slurm_queue import CONFIGFILE, PROFILE, configured_project
 from test_slurm import CHAIN
 
-from leakbound.config import reading
+from leakbound_lab.config import reading
 
 SETTINGS = yaml.safe_load((ROOT / PROFILE / "config.yaml").read_text())
 PRESETS = sorted(path.name for path in (ROOT / "config").glob("*.yaml"))

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from leakbound.config import reading
-from leakbound.config.attacks import AttackConfig, published_attacks
-from leakbound.config.messages import ConfigError
-from leakbound.registries import ATTACKS
+from leakbound_lab.config import reading
+from leakbound_lab.config.attacks import AttackConfig, published_attacks
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.registries import ATTACKS
 
 PRESETS = published_attacks()
 

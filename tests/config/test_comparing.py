@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.config.comparing import KEPT, OwnImages, comparison, targets
-from leakbound.config.messages import ConfigError
-from leakbound.config.reading import config_of
+from leakbound_lab.config.comparing import KEPT, OwnImages, comparison, targets
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.config.reading import config_of
 
 IMAGES = OwnImages("own", "parquet_shown", 1700, 300, 40, 30)
 

@@ -7,15 +7,15 @@ from typing import ClassVar, Literal, get_args
 import pytest
 import yaml
 
-from leakbound.claims import tabulation
-from leakbound.config import reading
-from leakbound.config.attacks import Attack, AttackConfig
-from leakbound.config.catalogue import STUDY_COLUMNS, admitted
-from leakbound.config.defenses import Defense
-from leakbound.config.reading import ConfigError
-from leakbound.config.whole import Config
 from leakbound.randomness.seeding import PrivacyNoise
-from leakbound.registries import ATTACKS, MECHANISMS
+from leakbound_lab.claims import tabulation
+from leakbound_lab.config import reading
+from leakbound_lab.config.attacks import Attack, AttackConfig
+from leakbound_lab.config.catalogue import STUDY_COLUMNS, admitted
+from leakbound_lab.config.defenses import Defense
+from leakbound_lab.config.reading import ConfigError
+from leakbound_lab.config.whole import Config
+from leakbound_lab.registries import ATTACKS, MECHANISMS
 
 REPOSITORY = Path(__file__).parents[2]
 PLAIN = yaml.safe_load(reading.as_yaml(reading.quick()))
@@ -232,7 +232,10 @@ def test_settings_from_outside_are_parsed_by_their_own_class():
         ({"defenses": {"own": {"strength": 3}}}, "defenses.own: mechanism is missing and has no default; known: "),
         ({"attacks": {"custom": {"uses": {}}}}, "attacks.custom: uses is built in: its settings are attacks.uses"),
         ({"defenses": {"own": {"mechanism": "mine", "strenght": 3}}}, "own.strenght: .*did you mean 'strength'"),
-        ({"defenses": {"own": {"mechanism": "odd"}}}, "mechanism 'odd' is no subclass of leakbound.config.defenses.D"),
+        (
+            {"defenses": {"own": {"mechanism": "odd"}}},
+            "mechanism 'odd' is no subclass of leakbound_lab.config.defenses.D",
+        ),
         ({"defenses": {"own": {"mechanism": "gone"}}}, "mechanism 'gone' cannot be imported: .*no_such_module"),
         ({"attacks": {"custom": {"gues": {}}}}, "attacks.custom: unknown attack 'gues'; known: .*did you mean 'guess'"),
     ],
@@ -252,7 +255,7 @@ class Reversed(Mine):
 class Misspelt(Mine):
     """A defense whose client step has another name."""
 
-    client_step: ClassVar[str] = "leakbound.training.client_steps:ClientSteps"
+    client_step: ClassVar[str] = "leakbound_lab.training.client_steps:ClientSteps"
 
 
 with warnings.catch_warnings(action="ignore"):  # pydantic says that the field shadows an attribute
@@ -290,7 +293,7 @@ def test_facts_of_a_class_from_outside_are_checked_when_a_configuration_is_read(
     ("target", "expected"),
     [
         ("no_such_module:read", "there is no module 'no_such_module'; put the folder that holds it on PYTHONPATH"),
-        ("leakbound.datasets.digits:raad", "leakbound.datasets.digits has no 'raad'; .*; did you mean 'read'"),
+        ("leakbound_lab.datasets.digits:raad", "leakbound_lab.datasets.digits has no 'raad'; .*; did you mean 'read'"),
     ],
 )
 def test_plugin_that_does_not_exist_is_refused_before_a_job_imports_it(target, expected):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from images import gathered
-from leakbound.cli.inputs import read_dataset
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, Split, prepare
 from leakbound.storage import write_arrays
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, Split, prepare
+from leakbound_lab.steps.inputs import read_dataset
 
 PAIRS = 15
 

@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from leakbound import storage
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, prepare
-from leakbound.datasets.class_folders import read_folders
-from leakbound.datasets.originals import describe_originals, original_hashes
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, prepare
+from leakbound_lab.datasets.class_folders import read_folders
+from leakbound_lab.datasets.originals import describe_originals, original_hashes
 
 MINE = DatasetConfig(reader="folders", members=10, pool=40, test=10, aux=10)
 

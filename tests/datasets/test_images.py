@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, may_be_published, prepare
-from leakbound.datasets.images import HubSource, ImageReader
-from leakbound.datasets.pixels import resized
-from leakbound.datasets.splits import draw
 from leakbound.records.collection import read_collection
 from leakbound.records.parquet_images import read_file
-from leakbound.registries import DATASETS
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, may_be_published, prepare
+from leakbound_lab.datasets.images import HubSource, ImageReader
+from leakbound_lab.datasets.pixels import resized
+from leakbound_lab.datasets.splits import draw
+from leakbound_lab.registries import DATASETS
 
 PETS = DatasetConfig(reader="parquet", aux=10)
 PINNED = DatasetConfig(revision="0123456789" * 4)  # of a folder in place of the hub, which has no commits

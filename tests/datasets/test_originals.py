@@ -8,9 +8,9 @@ import pytest
 
 import gpu_images
 from leakbound import storage
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets.originals import describe_originals, original_hashes
 from leakbound.storage import file_hash
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets.originals import describe_originals, original_hashes
 
 PETS = DatasetConfig(reader="parquet", aux=10)
 

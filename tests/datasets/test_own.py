@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError
-from leakbound.datasets.images import read_parquet
-from leakbound.datasets.own import write_dataset
 from leakbound.records.collection import Collection
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError
+from leakbound_lab.datasets.images import read_parquet
+from leakbound_lab.datasets.own import write_dataset
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from leakbound.datasets import DatasetError
 from leakbound.records.pixels import AS_STORED, PictureForm, decode
+from leakbound_lab.datasets import DatasetError
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **how) -> bytes:

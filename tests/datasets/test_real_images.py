@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, prepare
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, prepare
 
 
 def leading_eigenvalues(images: np.ndarray, count: int) -> np.ndarray:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from images import gathered, repooled
-from leakbound.cli.inputs import read_dataset
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
-from leakbound.datasets.records import gather_copies
-from leakbound.datasets.splits import draw, stratified_order
-from leakbound.registries import DATASETS
 from leakbound.storage import DamagedFileError, read_arrays, write_arrays
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, ImageDataset, RawDataset, Records, Split, prepare
+from leakbound_lab.datasets.records import gather_copies
+from leakbound_lab.datasets.splits import draw, stratified_order
+from leakbound_lab.registries import DATASETS
+from leakbound_lab.steps.inputs import read_dataset
 
 SMALL = DatasetConfig(members=40, validation=20, pool=120, test=60, aux=50)
 

@@ -6,19 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.attacks.attack_request import AttackRequest
-from leakbound.attacks.gradient_inversion.attack import invert_gradients
-from leakbound.attacks.search_images import total_variation
 from leakbound.channels import Natural, channel_capacity, population_moments
-from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import ChannelDefense, Undefended
-from leakbound.datasets import DatasetError, ImageDataset, prepare
-from leakbound.datasets.originals import describe_originals
-from leakbound.datasets.own import copy_table
-from leakbound.datasets.splits import draw
-from leakbound.datasets.tabular import read_table
 from leakbound.records.tables import DEVIATIONS, is_table, load_table
+from leakbound_lab.attacks.attack_request import AttackRequest
+from leakbound_lab.attacks.gradient_inversion.attack import invert_gradients
+from leakbound_lab.attacks.search_images import total_variation
+from leakbound_lab.config.attacks import GradientInversionConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import ChannelDefense, Undefended
+from leakbound_lab.datasets import DatasetError, ImageDataset, prepare
+from leakbound_lab.datasets.originals import describe_originals
+from leakbound_lab.datasets.own import copy_table
+from leakbound_lab.datasets.splits import draw
+from leakbound_lab.datasets.tabular import read_table
 
 ROWS = 200
 SIZES = {"members": 30, "pool": 90, "test": 40, "aux": 60}

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.tabulation import RunResults, tabulate
+from leakbound_lab.claims.tabulation import RunResults, tabulate
 
 CHANNELS = {"natural": 0.0, "white": 0.09, "personalized": 0.03}
 PRIVATE = {"dpsgd": 0.02, "dppsac": 0.0}

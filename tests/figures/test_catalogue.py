@@ -11,11 +11,11 @@ import pytest
 
 from images import gathered
 from leakbound import storage
-from leakbound.cli.job_settings import read_settings
-from leakbound.cli.steps.plot import PlotSettings, write_figure
-from leakbound.config.studies import IllustrationConfig
-from leakbound.jobs.job import Job
-from leakbound.registries import ILLUSTRATIONS
+from leakbound_lab.config.studies import IllustrationConfig
+from leakbound_lab.jobs.job import Job
+from leakbound_lab.registries import ILLUSTRATIONS
+from leakbound_lab.steps.job_settings import read_settings
+from leakbound_lab.steps.plot import PlotSettings, write_figure
 from verdicts import evaluate
 from whole_catalogue import whole_catalogue
 
@@ -34,7 +34,7 @@ SHAPES = ("natural", "white", "personalized")
 def illustrations() -> dict[str, pd.DataFrame]:
     """Rows of the figures without training, computed for small smooth random pictures."""
     from leakbound.channels import Moments
-    from leakbound.datasets import Split
+    from leakbound_lab.datasets import Split
 
     generator = np.random.default_rng(1)
     coarse = generator.uniform(-0.6, 0.6, (160, 1, 8, 8)) * np.geomspace(0.02, 1.0, 64).reshape(8, 8)
@@ -56,7 +56,7 @@ def illustrations() -> dict[str, pd.DataFrame]:
     }
     given = {"dataset": dataset, "moments": moments, "seed": 0}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("leakbound.papers.tan2024.reconstructions._ITERATIONS", 60)
+        patch.setattr("leakbound_lab.papers.tan2024.reconstructions._ITERATIONS", 60)
         names = (*settings, "capacity_surface", "toy_example")
         return {name: ILLUSTRATIONS.get(name)(settings.get(name, IllustrationConfig()), **given) for name in names}
 

@@ -15,13 +15,13 @@ from scipy import optimize, special, stats
 from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import Statement
-from leakbound.cli.people import compare
-from leakbound.cli.people.compare import _recoverable
-from leakbound.config.comparing import OwnImages, comparison
-from leakbound.config.reading import config_of
-from leakbound.config.whole import Config
-from leakbound.figures.report.decision import Decision, decision_page
-from leakbound.jobs.paths import output
+from leakbound_lab.commands import compare
+from leakbound_lab.commands.compare import _recoverable
+from leakbound_lab.config.comparing import OwnImages, comparison
+from leakbound_lab.config.reading import config_of
+from leakbound_lab.config.whole import Config
+from leakbound_lab.figures.report.decision import Decision, decision_page
+from leakbound_lab.jobs.paths import output
 
 VERDICTS = {
     "natural": ("reproduced", 0.03),

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from leakbound.claims.selection import rows_of, shown_rows
-from leakbound.config.catalogue import ClaimConfig, FigureConfig, plain_values
-from leakbound.config.defenses import default_defenses
-from leakbound.figures.notes import notes, warnings, with_epsilon
+from leakbound_lab.claims.selection import rows_of, shown_rows
+from leakbound_lab.config.catalogue import ClaimConfig, FigureConfig, plain_values
+from leakbound_lab.config.defenses import default_defenses
+from leakbound_lab.figures.notes import notes, warnings, with_epsilon
 from verdicts import entry
 from whole_catalogue import whole_catalogue
 

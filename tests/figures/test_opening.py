@@ -4,8 +4,8 @@ import math
 
 import pandas as pd
 
-from leakbound.config import reading
-from leakbound.figures.report.overview import attacked_runs, meanings, opening_picture, outcome_lines, sentences
+from leakbound_lab.config import reading
+from leakbound_lab.figures.report.overview import attacked_runs, meanings, opening_picture, outcome_lines, sentences
 
 COMMON = {"dataset": "digits", "model": "lenet", "rounds": 20, "batch_size": 32}
 COMMON |= {"chosen": True, "status": "", "unit": -1}

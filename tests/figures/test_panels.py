@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from leakbound.claims.selection import SelectionError
-from leakbound.figures import style
-from leakbound.figures.plots.panels import log
-from leakbound.registries import PLOTS
+from leakbound_lab.claims.selection import SelectionError
+from leakbound_lab.figures import style
+from leakbound_lab.figures.plots.panels import log
+from leakbound_lab.registries import PLOTS
 
 FOUR = ("svhn", "cifar10", "fashion_mnist", "celeba")
 NATURAL = {"where": {"defense": "natural"}, "series": ["defense", "model"]}

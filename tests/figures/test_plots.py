@@ -10,16 +10,16 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
-from leakbound.claims.selection import SelectionError, select
-from leakbound.claims.statistics import mean_interval
-from leakbound.cli.steps.plot import write_figure
-from leakbound.config.catalogue import FigureConfig
-from leakbound.config.messages import ConfigError
-from leakbound.figures import style
-from leakbound.figures.notes import caption
-from leakbound.figures.plots.series import Middle, center_interval, mark_leaving
-from leakbound.papers.tan2024.noisy_pictures import picture_rows
-from leakbound.registries import PLOTS
+from leakbound_lab.claims.selection import SelectionError, select
+from leakbound_lab.claims.statistics import mean_interval
+from leakbound_lab.config.catalogue import FigureConfig
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.figures import style
+from leakbound_lab.figures.notes import caption
+from leakbound_lab.figures.plots.series import Middle, center_interval, mark_leaving
+from leakbound_lab.papers.tan2024.noisy_pictures import picture_rows
+from leakbound_lab.registries import PLOTS
+from leakbound_lab.steps.plot import write_figure
 from verdicts import entry
 
 SHOWN = ("none", "natural", "white")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from leakbound.claims.fronts import recipe_front
-from leakbound.claims.recipe_fronts import LeakageAxis, PlainSGD, recipes_of
-from leakbound.claims.selection import SelectionError
-from leakbound.figures import style
-from leakbound.registries import PLOTS
+from leakbound_lab.claims.fronts import recipe_front
+from leakbound_lab.claims.recipe_fronts import LeakageAxis, PlainSGD, recipes_of
+from leakbound_lab.claims.selection import SelectionError
+from leakbound_lab.figures import style
+from leakbound_lab.registries import PLOTS
 
 AUC = {"where": {"metric": "auc", "variant": "strongest"}, "nothing": 0.5, "least": 0.0}
 GAIN = {"where": {"metric": "gain", "variant": "tuned"}, "nothing": 0.0, "least": 0.0}

@@ -13,18 +13,18 @@ import pandas as pd
 import pytest
 
 from figure_pages import KeptFigure, figures_pages
-from leakbound.claims.scoreboard import overall
-from leakbound.claims.selection import select
-from leakbound.cli.steps.plot import write_figure
-from leakbound.config import reading
-from leakbound.config.catalogue import FigureConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.federated import FederatedConfig
-from leakbound.config.studies import StudyConfig
-from leakbound.config.whole import Config
-from leakbound.figures.plots.planes import numbers
-from leakbound.figures.report.overview import datasets, outcome_lines, sentences
-from leakbound.figures.report.page import Report, ReportFigure, in_words, page
+from leakbound_lab.claims.scoreboard import overall
+from leakbound_lab.claims.selection import select
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import FigureConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.federated import FederatedConfig
+from leakbound_lab.config.studies import StudyConfig
+from leakbound_lab.config.whole import Config
+from leakbound_lab.figures.plots.planes import numbers
+from leakbound_lab.figures.report.overview import datasets, outcome_lines, sentences
+from leakbound_lab.figures.report.page import Report, ReportFigure, in_words, page
+from leakbound_lab.steps.plot import write_figure
 from verdicts import entry, evaluate
 from whole_catalogue import whole_catalogue
 

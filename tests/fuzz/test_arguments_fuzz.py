@@ -18,10 +18,10 @@ from calling import Outcome, assert_refused, called, done, files_in, step_called
 from fuzz.tally import SHARES, asked, tried
 from fuzz.values import changed, plain_values
 from leakbound import storage
-from leakbound.cli.steps.job_list import all_steps
-from leakbound.config import reading
-from leakbound.jobs.job import Files, JobList
-from leakbound.jobs.table import RunTable
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import Files, JobList
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.steps.job_list import all_steps
 from studies import study
 from whole_catalogue import whole_catalogue
 
@@ -165,7 +165,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     made.keep("weights", (made.out / "weights").read_bytes())
     made.keep("rates", (made.out / "rates").read_bytes())
     made.keep("table", (made.out / "rows").read_bytes())
-    made.keep("costs", (REPOSITORY / "src/leakbound/jobs/costs.csv").read_bytes())
+    made.keep("costs", (REPOSITORY / "src/leakbound_lab/jobs/costs.csv").read_bytes())
     made.keep("configuration", yaml.safe_dump(SMALL).encode())
     made.keep("empty", b"")
     made.keep("noise", bytes(range(256)) * 20)

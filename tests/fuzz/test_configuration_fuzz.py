@@ -12,17 +12,17 @@ import yaml
 from calling import assert_refused, called
 from fuzz.tally import tried
 from fuzz.values import changed, damaged, odd_values
-from leakbound.cli.job_settings import JobSettings
-from leakbound.cli.steps.job_list import all_steps
-from leakbound.config import reading
-from leakbound.config.catalogue import Catalogue
-from leakbound.config.messages import ConfigError, parse, read_yaml
-from leakbound.config.settings import Settings
-from leakbound.config.whole import Config
-from leakbound.jobs.job import Job, JobList, Step
-from leakbound.jobs.job_costs import job_cost
-from leakbound.jobs.table import RunTable
-from leakbound.jobs.unit_costs import UnitCosts, read_costs
+from leakbound_lab.config import reading
+from leakbound_lab.config.catalogue import Catalogue
+from leakbound_lab.config.messages import ConfigError, parse, read_yaml
+from leakbound_lab.config.settings import Settings
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.job import Job, JobList, Step
+from leakbound_lab.jobs.job_costs import job_cost
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.jobs.unit_costs import UnitCosts, read_costs
+from leakbound_lab.steps.job_list import all_steps
+from leakbound_lab.steps.job_settings import JobSettings
 from whole_catalogue import whole_catalogue
 
 REPOSITORY = Path(__file__).parents[2]

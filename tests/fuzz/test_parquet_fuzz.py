@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from calling import assert_refused, files_in, step_called, written_to
 from fuzz.tally import tried
 from fuzz.values import damaged
-from leakbound.cli.inputs import read_dataset
 from leakbound.records.collection import png
+from leakbound_lab.steps.inputs import read_dataset
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.jobs import coordination
 from leakbound.storage import locks
+from leakbound_lab.jobs import coordination
 
 LEAD = """
 import sys, time
 from pathlib import Path
-from leakbound.jobs import coordination
+from leakbound_lab.jobs import coordination
 try:
     coordination.lead(Path(sys.argv[1]))
 except coordination.BusyError as error:
@@ -27,7 +27,7 @@ time.sleep(600)
 """
 FOLLOW = """
 import time
-from leakbound.jobs import coordination
+from leakbound_lab.jobs import coordination
 coordination.follow_coordinator()
 print("at work", flush=True)
 time.sleep(600)
@@ -143,7 +143,7 @@ def test_lock_file_that_says_nothing_names_nobody(tmp_path):
 TAKE = """
 import os, sys, time
 from pathlib import Path
-from leakbound.jobs.coordination import take_gpu
+from leakbound_lab.jobs.coordination import take_gpu
 print(take_gpu(Path(sys.argv[1])), take_gpu(Path(sys.argv[1])), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 time.sleep(600)
 """

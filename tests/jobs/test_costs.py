@@ -3,8 +3,8 @@ import math
 import pytest
 
 import unit_costs
-from leakbound.jobs.paths import OUTPUTS
-from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, Work, read_costs
+from leakbound_lab.jobs.paths import OUTPUTS
+from leakbound_lab.jobs.unit_costs import PACKAGED, UnitCosts, Work, read_costs
 from unit_costs import write_costs
 
 

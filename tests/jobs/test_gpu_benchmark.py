@@ -21,7 +21,7 @@ import pytest
 import torch
 
 import gpu_wheels
-from leakbound.config.training import TrainingConfig
+from leakbound_lab.config.training import TrainingConfig
 
 FACTS = {"python_version": "3.12", "sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
 

@@ -16,10 +16,10 @@ import pytest
 import gpu_packs
 import gpu_run
 from leakbound import storage
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs import coordination
 from leakbound.storage import provenance
+from leakbound_lab.config import reading
+from leakbound_lab.jobs import coordination
+from leakbound_lab.steps.job_list import job_list
 from studies import study
 
 ROOT = Path(__file__).parents[2]

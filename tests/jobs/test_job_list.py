@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakbound.cli.steps.job_list import all_steps
-from leakbound.config import reading
-from leakbound.config.attacks import GradientInversionConfig
-from leakbound.config.catalogue import Catalogue, ClaimConfig, FigureConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, level_text
-from leakbound.config.messages import parse
-from leakbound.config.studies import EfficiencyConfig, StudyConfig
-from leakbound.config.theory import DependentCase, IndependentCase
-from leakbound.config.training import LENGTHS
-from leakbound.config.whole import Config
-from leakbound.jobs.job import JobList
-from leakbound.jobs.runs import Run, runs_of
-from leakbound.jobs.table import RunTable
+from leakbound_lab.config import reading
+from leakbound_lab.config.attacks import GradientInversionConfig
+from leakbound_lab.config.catalogue import Catalogue, ClaimConfig, FigureConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, level_text
+from leakbound_lab.config.messages import parse
+from leakbound_lab.config.studies import EfficiencyConfig, StudyConfig
+from leakbound_lab.config.theory import DependentCase, IndependentCase
+from leakbound_lab.config.training import LENGTHS
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.job import JobList
+from leakbound_lab.jobs.runs import Run, runs_of
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.steps.job_list import all_steps
 from whole_catalogue import whole_catalogue
 
 ROOT = Path(__file__).parents[2]

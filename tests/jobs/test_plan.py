@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from leakbound.cli.runs.plan import plan_text
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.config.attacks import Attack
-from leakbound.config.data import DatasetConfig, size_of
-from leakbound.config.training import LENGTHS
-from leakbound.jobs.job import made_together
-from leakbound.jobs.job_costs import JobCost, job_cost, wall_seconds
-from leakbound.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
+from leakbound_lab.commands.plan import plan_text
+from leakbound_lab.config import reading
+from leakbound_lab.config.attacks import Attack
+from leakbound_lab.config.data import DatasetConfig, size_of
+from leakbound_lab.config.training import LENGTHS
+from leakbound_lab.jobs.job import made_together
+from leakbound_lab.jobs.job_costs import JobCost, job_cost, wall_seconds
+from leakbound_lab.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
+from leakbound_lab.steps.job_list import job_list
 
 REPOSITORY = Path(__file__).parents[2]
 ROWS = read_costs(PACKAGED)

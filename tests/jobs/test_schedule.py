@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from leakbound.jobs.job_costs import makespan
+from leakbound_lab.jobs.job_costs import makespan
 
 
 def test_a_chain_takes_the_sum_however_many_places_there_are():

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakbound import models
-from leakbound.models.classifier import ImageShapeError
-from leakbound.models.small import LeNet, SigmoidLeNet, _by_pixel
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registries import MODELS
+from leakbound_lab import models
+from leakbound_lab.models.classifier import ImageShapeError
+from leakbound_lab.models.small import LeNet, SigmoidLeNet, _by_pixel
+from leakbound_lab.registries import MODELS
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from leakbound import models
-from leakbound.config.data import ANY_SIDE, IMAGE_SIDE, BoxWeights, DatasetConfig, image_shape, size_of
-from leakbound.config.messages import ConfigError
-from leakbound.config.reading import config_of
-from leakbound.datasets import prepare
-from leakbound.models import ImageShapeError, memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registries import MODELS
+from leakbound_lab import models
+from leakbound_lab.config.data import ANY_SIDE, IMAGE_SIDE, BoxWeights, DatasetConfig, image_shape, size_of
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.config.reading import config_of
+from leakbound_lab.datasets import prepare
+from leakbound_lab.models import ImageShapeError, memory
+from leakbound_lab.registries import MODELS
 
 SMALL = {"members": 100, "test": 300, "aux": 500, "side": 8}
 

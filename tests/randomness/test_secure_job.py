@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from leakbound import storage
-from leakbound.cli.step_command import run_step
-from leakbound.cli.steps.job_list import all_steps
 from leakbound.randomness.seeding import derive_seed
-from leakbound.training.checkpoint import Checkpoint
+from leakbound_lab.steps.job_list import all_steps
+from leakbound_lab.steps.step_command import run_step
+from leakbound_lab.training.checkpoint import Checkpoint
 
 STEPS = {step.name: step for step in all_steps()}
 SEED = 7_301_994

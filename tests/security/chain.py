@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from calling import done, job_called
-from leakbound.cli.step_command import run_step
-from leakbound.cli.steps.job_list import all_steps, job_list
-from leakbound.config import reading
-from leakbound.jobs.job import Job, JobList
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import Job, JobList
+from leakbound_lab.steps.job_list import all_steps, job_list
+from leakbound_lab.steps.step_command import run_step
 
 ROOT = Path(__file__).parents[2]
 

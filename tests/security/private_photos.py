@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from leakbound.datasets import RawDataset, Records
+from leakbound_lab.datasets import RawDataset, Records
 
 GRAY = 137
 """Of nearly every pixel of every picture, and of no area of anything else that is drawn."""

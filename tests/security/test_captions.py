@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from jinja2 import Environment
 from project_copy import ROOT, copied_project, environment
 
-from leakbound.config.catalogue import Catalogue, FigureConfig
-from leakbound.config.whole import Config
-from leakbound.jobs.table import RunTable
+from leakbound_lab.config.catalogue import Catalogue, FigureConfig
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.table import RunTable
 
 SECRET = "the-content-of-a-file-of-the-user"
 

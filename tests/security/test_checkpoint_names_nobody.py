@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from asking import training_of
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPPSAC, DPSGD
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, prepare
-from leakbound.training import TrainingRequest, train
-from leakbound.training.batches import PoissonBatches
-from leakbound.training.checkpoint import Checkpoint
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPPSAC, DPSGD
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, prepare
+from leakbound_lab.training import TrainingRequest, train
+from leakbound_lab.training.batches import PoissonBatches
+from leakbound_lab.training.checkpoint import Checkpoint
 
 MEMBERS, ROUNDS, KILLED = 200, 6, 4
 

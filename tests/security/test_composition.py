@@ -12,7 +12,7 @@ from leakbound import storage
 from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels import Moments
-from leakbound.cli.results import composed, summary
+from leakbound_lab.steps.results import composed, summary
 
 ARMS = {"none": [], "natural": [4.0], "white": [4.0], "white_frozen": [4.0], "dpsgd": [1.0]}
 CONFIG = small_study("composed", "lenet", ARMS, replicas=2)
@@ -104,8 +104,8 @@ def test_page_and_table_state_both_figures(results):
     ],
 )
 def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, bounds):
-    from leakbound.tracking.run_description import describe_run
-    from leakbound.tracking.run_records import RunFacts
+    from leakbound_lab.tracking.run_description import describe_run
+    from leakbound_lab.tracking.run_records import RunFacts
 
     facts = RunFacts("p", "federated/d/mlp/client-m5/n4", "d", "mlp", "client", 5.0, 2, 8, 2, "client", "5 nats")
     record = {"started": 0.0, "seconds": 1.0, "diverged": [False, False], "released": [], "leakage": leakage}
@@ -122,7 +122,7 @@ def test_federated_run_states_in_mlflow_what_all_its_replicas_tell(leakage, boun
 
 
 def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
-    from leakbound.figures.report.overview import bounds_table
+    from leakbound_lab.figures.report.overview import bounds_table
 
     names = ["digits", "again"]
     data = {name: {"reader": "digits", "pool": 900, "test": 60, "aux": 60} for name in names}

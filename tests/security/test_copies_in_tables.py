@@ -18,11 +18,11 @@ from leakbound.accounting import dp
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.statement import Statement
 from leakbound.channels.randomized_response import RandomizedResponse
-from leakbound.cli.inputs import read_dataset
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import prepare
-from leakbound.datasets.records import joined_groups
-from leakbound.training.batches import FrozenInputs
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import prepare
+from leakbound_lab.datasets.records import joined_groups
+from leakbound_lab.steps.inputs import read_dataset
+from leakbound_lab.training.batches import FrozenInputs
 
 STEPS = {"prepare", "covariance", "spectrum", "calibrate", "train"}
 ARMS = {"natural": [2.0], "natural_frozen": [2.0], "dpsgd": [2.0]}

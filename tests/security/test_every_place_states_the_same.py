@@ -15,10 +15,10 @@ from calling import called, succeeded
 from leakbound import storage
 from leakbound.accounting.risk import bound_text
 from leakbound.accounting.statement import KINDS, Statement, state
-from leakbound.cli.results import composed
-from leakbound.figures.report.overview import bounds_of_runs, bounds_table
-from leakbound.jobs.paths import output
-from leakbound.tracking.measurements import BRIEF
+from leakbound_lab.figures.report.overview import bounds_of_runs, bounds_table
+from leakbound_lab.jobs.paths import output
+from leakbound_lab.steps.results import composed
+from leakbound_lab.tracking.measurements import BRIEF
 
 ARMS = {"none": [], "natural": [4.0], "natural_frozen": [4.0], "dpsgd": [1.0]}
 STEPS = {"prepare", "covariance", "spectrum", "calibrate", "train", "log"}

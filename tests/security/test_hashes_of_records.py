@@ -14,13 +14,13 @@ from safetensors.numpy import save
 from asking import training_of
 from images import repooled
 from leakbound import storage
-from leakbound.cli.inputs import read_dataset, write_provenance
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, prepare
-from leakbound.papers.pmidp import averaging
-from leakbound.training import TrainingRequest, checkpoint, train
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPSGD
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, prepare
+from leakbound_lab.papers.pmidp import averaging
+from leakbound_lab.steps.inputs import read_dataset, write_provenance
+from leakbound_lab.training import TrainingRequest, checkpoint, train
 
 CONFIG = {"members": 20, "pool": 50, "test": 20, "aux": 20}
 CANDIDATES = 601

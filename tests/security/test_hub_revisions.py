@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError
-from leakbound.datasets.images import HubSource, ImageReader
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError
+from leakbound_lab.datasets.images import HubSource, ImageReader
 
 COMMIT = "0123456789" * 4
 

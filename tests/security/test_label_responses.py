@@ -9,11 +9,11 @@ from chain import run_jobs, small_study, step
 from leakbound import storage
 from leakbound.accounting.runs import replay
 from leakbound.channels.randomized_response import RandomizedResponse
-from leakbound.cli.inputs import read_dataset
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config.data import DatasetConfig
-from leakbound.config.reading import quick
 from leakbound.records.records import DatasetError
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.reading import quick
+from leakbound_lab.steps.inputs import read_dataset
+from leakbound_lab.steps.job_list import job_list
 
 SIZES = {"members": 400, "pool": 1000, "test": 60, "aux": 100, "side": 8}
 NATS = 1.0

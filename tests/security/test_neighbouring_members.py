@@ -14,15 +14,15 @@ from torch.func import functional_call, grad, vmap
 
 from asking import training_of
 from calling import done, step_called
-from leakbound import datasets, models
 from leakbound.accounting.dp import record_information
-from leakbound.cli.inputs import read_dataset
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, RawDataset, Records
-from leakbound.registries import DATASETS
-from leakbound.training.trainers import train
+from leakbound_lab import datasets, models
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPSGD
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, RawDataset, Records
+from leakbound_lab.registries import DATASETS
+from leakbound_lab.steps.inputs import read_dataset
+from leakbound_lab.training.trainers import train
 
 SEED = 14  # with it the first record is a member, and the two labels below give members of whom half are others
 SIZES = DatasetConfig(members=600, test=200, aux=200)

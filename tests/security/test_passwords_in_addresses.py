@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from calling import refusal, refused, step_called
-from leakbound.config import reading
-from leakbound.config.messages import ConfigError
-from leakbound.config.whole import TrackingConfig
+from leakbound_lab.config import reading
+from leakbound_lab.config.messages import ConfigError
+from leakbound_lab.config.whole import TrackingConfig
 
 ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"

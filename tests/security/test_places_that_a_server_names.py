@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bad_server import Answer, answering
-from leakbound.tracking.run_records import RunRecord
-from leakbound.tracking.sending import Outcome, log_run
+from leakbound_lab.tracking.run_records import RunRecord
+from leakbound_lab.tracking.sending import Outcome, log_run
 
 
 class Evil:

@@ -16,7 +16,7 @@ from private_photos import GRAY
 
 from calling import called
 from keep import app as keep
-from leakbound.datasets.records import withheld
+from leakbound_lab.datasets.records import withheld
 
 _EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
 FIGURE = "tan2024/fig05"

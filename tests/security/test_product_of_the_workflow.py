@@ -9,7 +9,7 @@ import pytest
 from chain import run_jobs, small_study
 
 from leakbound import storage
-from leakbound.cli.inputs import read_dataset
+from leakbound_lab.steps.inputs import read_dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 from situations import ALL, PUBLIC, ROWS, SITUATIONS, Front, outcome

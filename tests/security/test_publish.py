@@ -18,15 +18,16 @@ from chain import run_jobs, small_study
 from safetensors import safe_open
 
 from calling import assert_refused, called, files_in, refusal, succeeded
-from leakbound import models, storage
+from leakbound import storage
 from leakbound.accounting.dp import epsilon
 from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
 from leakbound.accounting.risk import bound_text
 from leakbound.accounting.statement import Statement
-from leakbound.cli.results import summary
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs.job import Job
+from leakbound_lab import models
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import Job
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.results import summary
 
 SEED = 7_301_994
 FILES = ["README.md", "event.json", "statement.json", "weights.safetensors"]

@@ -13,16 +13,17 @@ from chain import step
 from sklearn.metrics import roc_auc_score
 
 from formulas import distances
-from leakbound import datasets, storage
+from leakbound import storage
 from leakbound.channels import Moments, estimate_moments, population_moments
-from leakbound.claims.evaluation import COLUMNS
-from leakbound.cli.inputs import read_moments
-from leakbound.cli.people.files import read_spectrum
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import ImageDataset, Split
-from leakbound.figures.report.page import Report, page
+from leakbound.commands.files import read_spectrum
+from leakbound_lab import datasets
+from leakbound_lab.claims.evaluation import COLUMNS
+from leakbound_lab.config import reading
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import ImageDataset, Split
+from leakbound_lab.figures.report.page import Report, page
+from leakbound_lab.steps.inputs import read_moments
+from leakbound_lab.steps.job_list import job_list
 
 MEMBERS = 40
 SHAPE = {"shape": "white", "weights": {"rows": [12, 20], "columns": [8, 24], "weight": 50.0}}

@@ -18,7 +18,7 @@ import pytest
 from mlflow_server import Server, free_port, own_words, running
 
 ROOT = Path(__file__).parents[2]
-LEAKBOUND = [sys.executable, "-c", "from leakbound.cli.command_line import main; main()"]
+LEAKBOUND = [sys.executable, "-c", "from leakbound.commands.command_line import main; main()"]
 PASSWORD = "a password of the administrator"
 SEARCH = "api/2.0/mlflow/experiments/search?max_results=1"
 CREATE = "api/2.0/mlflow/experiments/create"
@@ -98,7 +98,7 @@ def test_assistant_is_shut_by_whatever_method_even_to_the_administrator(served):
 
 
 def test_default_server_of_mlflow_which_mounts_the_assistant_is_refused(monkeypatch):
-    from leakbound.tracking.application import without_passwords
+    from leakbound_lab.tracking.application import without_passwords
 
     monkeypatch.setenv("_MLFLOW_SGI_NAME", "uvicorn")
     with pytest.raises(ValueError, match="give --gunicorn-opts"):

@@ -14,14 +14,15 @@ import pytest
 import typer
 from PIL import Image
 
-from leakbound import datasets, storage
-from leakbound.cli.people.own_records import read_both
-from leakbound.config.data import DatasetConfig
-from leakbound.jobs.unit_costs import read_costs
+from leakbound import storage
+from leakbound.commands.own_records import read_both
 from leakbound.records.collection import png
 from leakbound.records.pixels import decode
 from leakbound.records.records import DatasetError
 from leakbound.storage import TooLargeError, limits
+from leakbound_lab import datasets
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.jobs.unit_costs import read_costs
 
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 MIB = 2**20

@@ -8,10 +8,10 @@ from chain import ROOT
 
 from asking import training_of
 from leakbound.accounting import releases
-from leakbound.config.data import DatasetConfig
-from leakbound.config.defenses import DPSGD, ChannelDefense, Undefended
-from leakbound.datasets import prepare
-from leakbound.training.leakage_statement import training_releases
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, Undefended
+from leakbound_lab.datasets import prepare
+from leakbound_lab.training.leakage_statement import training_releases
 
 DIGITS = prepare("digits", DatasetConfig(members=40, pool=100, test=40, aux=40), 0)
 SAFE = training_of(

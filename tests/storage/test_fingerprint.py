@@ -9,15 +9,15 @@ import grimp
 import pytest
 
 import leakbound
-from leakbound.storage import fingerprint
+from leakbound_lab.jobs import fingerprint
 
 uncached = fingerprint.code_fingerprint.__wrapped__
 STEPS = {
-    "prepare": "leakbound.datasets.digits",
+    "prepare": "leakbound_lab.datasets.digits",
     "calibrate": "leakbound.channels.shapes",
-    "train": "leakbound.models.small leakbound.training.sgd",
-    "attack": "leakbound.attacks.membership.attack",
-    "plot": "leakbound.figures.plots.lines",
+    "train": "leakbound_lab.models.small leakbound_lab.training.sgd",
+    "attack": "leakbound_lab.attacks.membership.attack",
+    "plot": "leakbound_lab.figures.plots.lines",
     "consensus": "leakbound.storage",
     "theory": "leakbound.storage",
     "log": "leakbound.storage",
@@ -28,16 +28,16 @@ from __future__ import annotations
 
 from leakbound import registry
 from leakbound.channels.shapes import Natural
-from leakbound.cli.added import read
-from leakbound.figures import style
-from leakbound.jobs.runs import Run
+from leakbound_lab.steps.added import read
+from leakbound_lab.figures import style
+from leakbound_lab.jobs.runs import Run
 
 SIZE = 3
 
 
 def jobs(table):
     """The jobs of a configuration."""
-    from leakbound.claims import trends
+    from leakbound_lab.claims import trends
 
     return [Run(style, trends, _work)]
 
@@ -49,7 +49,7 @@ def _work():
 
 def probe(settings):
     """Compute."""
-    from leakbound.attacks.metrics import ssim
+    from leakbound_lab.attacks.metrics import ssim
 
     return read(settings), Natural, ssim, registry, SIZE
 
@@ -58,7 +58,7 @@ STEP = (probe, jobs)
 '''
 ADDED = '''"""Readers of several commands."""
 
-from leakbound.papers.zeng2022.releases import allocate
+from leakbound_lab.papers.zeng2022.releases import allocate
 from leakbound.randomness.seeding import derive_seed
 
 
@@ -118,7 +118,7 @@ def package(copied, monkeypatch) -> Iterator[Path]:
 
 def fingerprints() -> dict[str, str]:
     """Fingerprint of each step with something that it looks up."""
-    return {step: uncached(f"leakbound.cli.steps.{step}", *looked_up.split()) for step, looked_up in STEPS.items()}
+    return {step: uncached(f"leakbound_lab.steps.{step}", *looked_up.split()) for step, looked_up in STEPS.items()}
 
 
 untouched = cache(fingerprints)
@@ -127,7 +127,7 @@ untouched = cache(fingerprints)
 
 def probed(*others: str) -> str:
     """Fingerprint of the added step."""
-    return uncached("leakbound.cli.steps.probe", *others)
+    return uncached("leakbound_lab.steps.probe", *others)
 
 
 def edit(path: Path, addition: str) -> None:
@@ -177,7 +177,7 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
         ("return [Run(style, trends, _work)]", "return []"),
         ("    return 1\n", "    return 2\n"),
         ("STEP = (probe, jobs)", "STEP = (probe, jobs, 'local')"),
-        ("from leakbound.figures import style", "from leakbound.papers.zeng2022 import general as style"),
+        ("from leakbound_lab.figures import style", "from leakbound_lab.papers.zeng2022 import general as style"),
     ],
 )
 def test_edit_of_how_a_step_lists_and_plans_its_jobs_changes_nothing(package, old, new):
@@ -229,7 +229,10 @@ def test_a_name_that_comes_to_mean_something_else_counts_even_if_both_are_reache
 
 def test_imports_for_type_checkers_alone_reach_nothing(package):
     before = probed()
-    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    from leakbound.papers.zeng2022 import general\n")
+    edit(
+        package / "channels" / "shapes.py",
+        "\nif TYPE_CHECKING:\n    from leakbound_lab.papers.zeng2022 import general\n",
+    )
     assert probed() == before
     edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
     edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
@@ -238,11 +241,11 @@ def test_imports_for_type_checkers_alone_reach_nothing(package):
 
 def test_modules_that_are_looked_up_by_name_count_even_if_others_of_their_kind_do_not(package):
     before = probed()
-    named = probed("leakbound.tracking.store")
+    named = probed("leakbound_lab.tracking.store")
     assert named != before
     edit(package / "tracking" / "store.py", "\n_ADDED = 1\n")
     assert probed() == before
-    assert probed("leakbound.tracking.store") != named
+    assert probed("leakbound_lab.tracking.store") != named
 
 
 def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_path, monkeypatch):
@@ -250,7 +253,7 @@ def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_pa
     plugin = tmp_path / "outside" / "mine" / "nets.py"
     plugin.parent.mkdir(parents=True)
     (plugin.parent / "__init__.py").write_text("raise RuntimeError('was imported')\n")
-    plugin.write_text("import leakbound.papers.zeng2022.general\n")
+    plugin.write_text("import leakbound_lab.papers.zeng2022.general\n")
     before = probed("mine.nets")
     assert before != probed() == probed("json") == probed("math") == probed("pandas.core.frame")
     edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
@@ -262,7 +265,7 @@ def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_pa
 
 def test_what_is_not_there_is_named(package):
     with pytest.raises(ModuleNotFoundError, match=r"leakbound\.models\.none"):
-        probed("leakbound.models.none")
+        probed("leakbound_lab.models.none")
     replace(package / "cli" / "steps" / "probe.py", "def probe(", "def prove(")
     with pytest.raises(ValueError, match="probe has no function probe"):
         probed()

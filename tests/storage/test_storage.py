@@ -219,7 +219,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pandas as pd
 from leakbound import storage
-from leakbound.training.checkpoint import Checkpoint
+from leakbound_lab.training.checkpoint import Checkpoint
 
 noise = np.random.default_rng(0).random((300, 300))
 writers = {

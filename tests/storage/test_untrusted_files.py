@@ -17,10 +17,10 @@ import yaml
 from PIL import EpsImagePlugin, Image
 
 from leakbound import storage
-from leakbound.config import reading
-from leakbound.config.data import DatasetConfig
-from leakbound.datasets import DatasetError, prepare
-from leakbound.training.checkpoint import Checkpoint
+from leakbound_lab.config import reading
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import DatasetError, prepare
+from leakbound_lab.training.checkpoint import Checkpoint
 
 IDENTITY = "0" * 64
 READERS = [storage.read_arrays, storage.read_metadata, storage.read_rows, storage.read_json]

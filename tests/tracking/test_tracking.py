@@ -23,12 +23,12 @@ from mlflow_server import free_port, own_words, running
 from bad_server import answering
 from leakbound import storage
 from leakbound.accounting.statement import state
-from leakbound.tracking import sending
-from leakbound.tracking.measurements import metric_name
-from leakbound.tracking.run_description import channel_facts, describe_figures, describe_run
-from leakbound.tracking.run_records import Point, RunFacts, RunRecord
-from leakbound.tracking.sending import log_run, pages, push
-from leakbound.tracking.store import connect, upgrade_store
+from leakbound_lab.tracking import sending
+from leakbound_lab.tracking.measurements import metric_name
+from leakbound_lab.tracking.run_description import channel_facts, describe_figures, describe_run
+from leakbound_lab.tracking.run_records import Point, RunFacts, RunRecord
+from leakbound_lab.tracking.sending import log_run, pages, push
+from leakbound_lab.tracking.store import connect, upgrade_store
 
 SLUG = "digits/lenet/natural-4/n200-b64"
 FACTS = RunFacts("quick", SLUG, "digits", "lenet", "natural", 4.0, 200, 64, 2, "natural noise", "4 nats", ("tan2024",))
@@ -306,7 +306,7 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
 
 KILLED = """
 import os, pickle, signal, sys
-from leakbound.tracking import sending
+from leakbound_lab.tracking import sending
 
 calls = iter(range(10))
 send = sending._send_values
@@ -487,7 +487,7 @@ def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):
 KILLED_STORE = """
 import os, signal, sys
 from mlflow.store.db import utils
-from leakbound.tracking.store import upgrade_store
+from leakbound_lab.tracking.store import upgrade_store
 utils._upgrade_db = lambda engine: os.kill(os.getpid(), signal.SIGKILL)  # what follows upon the first tables
 upgrade_store(sys.argv[1])
 """

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from asking import calibrated, training_of
 from images import gathered
 from leakbound.channels import estimate_moments
-from leakbound.config.defenses import (
+from leakbound_lab.config.defenses import (
     DPPSAC,
     DPSGD,
     ChannelDefense,
@@ -20,8 +20,8 @@ from leakbound.config.defenses import (
     LargeBatch,
     ParameterNoise,
 )
-from leakbound.config.training import TrainingConfig
-from leakbound.datasets import ImageDataset, Split
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.datasets import ImageDataset, Split
 
 
 @functools.cache

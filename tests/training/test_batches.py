@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.batches import ShuffledBatches, StackedBatches
+from leakbound_lab.training.batches import ShuffledBatches, StackedBatches
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 60))

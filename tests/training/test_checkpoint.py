@@ -11,10 +11,10 @@ import torch
 
 from images import repooled
 from leakbound import storage
-from leakbound.config.defenses import ChannelDefense, ChannelDPSGD, EarlyStopping
-from leakbound.config.training import TrainingConfig
-from leakbound.training import train
-from leakbound.training.checkpoint import Checkpoint, fingerprint
+from leakbound_lab.config.defenses import ChannelDefense, ChannelDPSGD, EarlyStopping
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.training import train
+from leakbound_lab.training.checkpoint import Checkpoint, fingerprint
 
 OFTEN = {"checkpoint_seconds": 0.001}
 IDENTITY = "0" * 64
@@ -23,7 +23,9 @@ IDENTITY = "0" * 64
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["leakbound.training.per_sample", "leakbound.datasets", "pytest", "pyarrow.parquet"])
+    context.set_forkserver_preload(
+        ["leakbound_lab.training.per_sample", "leakbound_lab.datasets", "pytest", "pyarrow.parquet"]
+    )
     return context
 
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leakbound.config.defenses import DPSGD, Compression, Defense, ParameterNoise, Undefended
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise
-from leakbound.training import train
-from leakbound.training.client_steps import ClientStep, client_step
+from leakbound_lab.config.defenses import DPSGD, Compression, Defense, ParameterNoise, Undefended
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training import train
+from leakbound_lab.training.client_steps import ClientStep, client_step
 
 
 def network() -> torch.nn.Module:
@@ -103,7 +103,7 @@ def test_upload_is_the_mean_of_the_gradients_of_a_batch(digits, size):
 def test_large_batches_are_summed_in_parts_with_the_same_result(digits, moments, monkeypatch):
     defense = DPSGD(max_grad_norm=0.5)
     whole, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
-    monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
+    monkeypatch.setattr("leakbound_lab.models.memory.GRADIENT_BYTES", 3 * 4 * whole.shape[1])
     parts, _ = sent_by(defense, 0.0, digits, size=5, moments=moments)
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-7)
 

@@ -6,11 +6,11 @@ import sys
 import pytest
 import torch
 
-from leakbound.training import eager_optimizers
+from leakbound_lab.training import eager_optimizers
 
 CODE = """
-import sys, torch, leakbound.attacks.membership.attack
-from leakbound.training.eager_optimizers import SGD, Adam, AdamW
+import sys, torch, leakbound_lab.attacks.membership.attack
+from leakbound_lab.training.eager_optimizers import SGD, Adam, AdamW
 for kind in (SGD, Adam, AdamW):
     weights = torch.ones(3, requires_grad=True)
     optimizer = kind([weights], lr=0.1)

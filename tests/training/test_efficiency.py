@@ -6,13 +6,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from leakbound.claims.tabulation import COLUMNS
-from leakbound.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
-from leakbound.config.studies import EfficiencyConfig
-from leakbound.training import UntrainableError, efficiency
-from leakbound.training.efficiency import efficiency_rows, measure_steps
-from leakbound.training.per_sample import OpacusLearner
-from leakbound.training.sgd import StackLearner
+from leakbound_lab.claims.tabulation import COLUMNS
+from leakbound_lab.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
+from leakbound_lab.config.studies import EfficiencyConfig
+from leakbound_lab.training import UntrainableError, efficiency
+from leakbound_lab.training.efficiency import efficiency_rows, measure_steps
+from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.sgd import StackLearner
 
 CONFIG = EfficiencyConfig(
     dataset="digits", models=("a", "b"), defenses={"none": (), "dpsgd": (1.0,)}, batch_size=50, epochs=2, records=500

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import SeededNoise
-from leakbound.training.batches import FreshInputs
+from leakbound_lab.models import memory
+from leakbound_lab.training.batches import FreshInputs
 
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 

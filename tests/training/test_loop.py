@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from images import repooled
-from leakbound import models
 from leakbound.channels import estimate_moments, principal_direction
-from leakbound.config.defenses import GradientCompression
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import train
+from leakbound_lab import models
+from leakbound_lab.config.defenses import GradientCompression
+from leakbound_lab.training import train
 
 
 def final(result, metric, replica=0, rate=None):
@@ -173,7 +173,7 @@ def test_log_has_a_line_for_each_point_of_the_curve(request_for, caplog):
 
 
 def test_points_before_the_last_use_a_part_of_large_splits(request_for, monkeypatch):
-    monkeypatch.setattr("leakbound.training.stack._CURVE_RECORDS", 10)
+    monkeypatch.setattr("leakbound_lab.training.stack._CURVE_RECORDS", 10)
     part = train(request_for(rounds=2))
     monkeypatch.undo()
     whole = train(request_for(rounds=2))

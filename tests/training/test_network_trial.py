@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakbound import models
-from leakbound.attacks.attack_request import AttackRequest, in_full_precision
-from leakbound.attacks.gradient_inversion.closed_form import descend
-from leakbound.config.defenses import DPSGD
-from leakbound.models.gradients import record_gradients
-from leakbound.registries import MODELS
-from leakbound.training import UntrainableError, train
-from leakbound.training.batches import ShuffledBatches
-from leakbound.training.client_steps import client_step
-from leakbound.training.request import initial_network
-from leakbound.training.trainers import network_problems
+from leakbound_lab import models
+from leakbound_lab.attacks.attack_request import AttackRequest, in_full_precision
+from leakbound_lab.attacks.gradient_inversion.closed_form import descend
+from leakbound_lab.config.defenses import DPSGD
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.registries import MODELS
+from leakbound_lab.training import UntrainableError, train
+from leakbound_lab.training.batches import ShuffledBatches
+from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.request import initial_network
+from leakbound_lab.training.trainers import network_problems
 
 _DRAWN = torch.Generator().manual_seed(5)
 LOADED = {"body.weight": 0.03 * torch.randn(20, 1024, generator=_DRAWN), "body.bias": torch.linspace(-0.1, 0.1, 20)}

@@ -8,13 +8,13 @@ import pytest
 import torch
 from scipy import stats
 
-from leakbound.config.defenses import DPPSAC, DPSGD
-from leakbound.models import build
-from leakbound.models.gradients import record_gradients
-from leakbound.training import train
-from leakbound.training.client_steps import client_step
-from leakbound.training.per_sample import OpacusLearner
-from leakbound.training.sgd import StackLearner
+from leakbound_lab.config.defenses import DPPSAC, DPSGD
+from leakbound_lab.models import build
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.training import train
+from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)
 

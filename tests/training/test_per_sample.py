@@ -10,16 +10,16 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from asking import CalledTwice
-from leakbound import models
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
-from leakbound.models.gradients import record_gradients
-from leakbound.models.layers import factorable
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import per_sample, train
-from leakbound.training.batches import PoissonBatches
-from leakbound.training.client_steps import client_step
-from leakbound.training.request import initial_network
-from leakbound.training.weighted_sums import weighted_sums
+from leakbound_lab import models
+from leakbound_lab.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
+from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.models.layers import factorable
+from leakbound_lab.training import per_sample, train
+from leakbound_lab.training.batches import PoissonBatches
+from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.request import initial_network
+from leakbound_lab.training.weighted_sums import weighted_sums
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}
 
@@ -147,7 +147,7 @@ def test_gradients_of_single_records_fill_at_most_a_gibibyte_on_a_cpu_but_for_on
     parameters = sum(parameter.numel() for parameter in model.parameters())
     records = per_sample.physical_batch(model, (3, 32, 32), "cpu")
     assert 0.9 * 2**30 < 4 * parameters * records < 2**30
-    monkeypatch.setattr("leakbound.models.memory.GRADIENT_BYTES", 1)
+    monkeypatch.setattr("leakbound_lab.models.memory.GRADIENT_BYTES", 1)
     assert per_sample.physical_batch(model, (3, 32, 32), "cpu") == 1
 
 

@@ -9,16 +9,16 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asking import CalledTwice
-from leakbound import models
-from leakbound.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
-from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import loop, per_sample, stack, train
-from leakbound.training.batches import PaddedBatches, PoissonBatches
-from leakbound.training.client_steps import client_step
-from leakbound.training.per_sample import PrivateStackLearner
-from leakbound.training.stack import Replayed
-from leakbound.training.weighted_sums import stacked_sums, weighted_sums
+from leakbound_lab import models
+from leakbound_lab.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
+from leakbound_lab.models import memory
+from leakbound_lab.training import loop, per_sample, stack, train
+from leakbound_lab.training.batches import PaddedBatches, PoissonBatches
+from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.per_sample import PrivateStackLearner
+from leakbound_lab.training.stack import Replayed
+from leakbound_lab.training.weighted_sums import stacked_sums, weighted_sums
 from operations import Operations
 
 CLIPPED = {"dpsgd": DPSGD, "dppsac": DPPSAC}

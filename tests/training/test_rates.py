@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from leakbound.config.defenses import DPSGD, EarlyStopping, Stopped
-from leakbound.training import train
-from leakbound.training.per_sample import OpacusLearner
-from leakbound.training.request import RATE_COLUMNS, Slot, chosen_rates
-from leakbound.training.sgd import StackLearner
+from leakbound_lab.config.defenses import DPSGD, EarlyStopping, Stopped
+from leakbound_lab.training import train
+from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.request import RATE_COLUMNS, Slot, chosen_rates
+from leakbound_lab.training.sgd import StackLearner
 
 RATES = (0.1, 0.2, 0.3)
 NAN = math.nan

@@ -6,9 +6,9 @@ from typing import ClassVar
 import pytest
 import torch
 
-from leakbound.training import loop, train
-from leakbound.training.sgd import StackLearner
-from leakbound.training.stack import Replayed, full_precision, passes_in
+from leakbound_lab.training import loop, train
+from leakbound_lab.training.sgd import StackLearner
+from leakbound_lab.training.stack import Replayed, full_precision, passes_in
 
 
 class Recorder:

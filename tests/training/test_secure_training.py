@@ -11,14 +11,14 @@ import torch.nn.functional as F
 
 from asking import resumed
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.config.defenses import DPSGD, Defense, ParameterNoise
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
-from leakbound.training import UntrainableError, train
-from leakbound.training.batches import FreshInputs, FrozenInputs
-from leakbound.training.client_steps import client_step
-from leakbound.training.per_sample import OpacusLearner, PrivateOptimizer
-from leakbound.training.sgd import StackLearner, StackUploads
+from leakbound_lab.config.defenses import DPSGD, Defense, ParameterNoise
+from leakbound_lab.training import UntrainableError, train
+from leakbound_lab.training.batches import FreshInputs, FrozenInputs
+from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.per_sample import OpacusLearner, PrivateOptimizer
+from leakbound_lab.training.sgd import StackLearner, StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leakbound import models
-from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training import stack
-from leakbound.training.stack import forward_in
+from leakbound_lab import models
+from leakbound_lab.models import memory
+from leakbound_lab.training import stack
+from leakbound_lab.training.stack import forward_in
 
 
 def lenets(count):

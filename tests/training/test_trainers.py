@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from torch import nn
 
-from leakbound.config.defenses import DPSGD, ChannelDefense, Compression, Defense, LargeBatch
-from leakbound.models import Classifier
-from leakbound.registries import MODELS
 from leakbound.registry import UnknownNameError
-from leakbound.training import UntrainableError, train
-from leakbound.training.sgd import train_sgd
+from leakbound_lab.config.defenses import DPSGD, ChannelDefense, Compression, Defense, LargeBatch
+from leakbound_lab.models import Classifier
+from leakbound_lab.registries import MODELS
+from leakbound_lab.training import UntrainableError, train
+from leakbound_lab.training.sgd import train_sgd
 
 
 class Normalised(Classifier):

@@ -3,11 +3,11 @@ from functools import partial
 import pytest
 import torch
 
-from leakbound.config.defenses import GradientCompression, ParameterNoise, Undefended
-from leakbound.models import memory
 from leakbound.randomness.seeding import torch_generator
-from leakbound.training.client_steps import ClientStep, NoisyAverageStep, client_step, keep_largest
-from leakbound.training.sgd import StackUploads
+from leakbound_lab.config.defenses import GradientCompression, ParameterNoise, Undefended
+from leakbound_lab.models import memory
+from leakbound_lab.training.client_steps import ClientStep, NoisyAverageStep, client_step, keep_largest
+from leakbound_lab.training.sgd import StackUploads
 
 SHAPES = [(4, 3, 5), (4,), (7, 2)]
 

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from leakbound import models
-from leakbound.models import memory
-from leakbound.models.layers import written_out
 from leakbound.randomness.seeding import torch_generator
-from leakbound.registries import MODELS
-from leakbound.training import sgd, stack
+from leakbound_lab import models
+from leakbound_lab.models import memory
+from leakbound_lab.models.layers import written_out
+from leakbound_lab.registries import MODELS
+from leakbound_lab.training import sgd, stack
 from operations import Operations
 
 LARGE = ("alexnet", "vgg16")

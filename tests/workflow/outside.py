@@ -7,11 +7,11 @@ import pandas as pd
 import torch
 
 from leakbound.channels import GaussianChannel, Natural, Spectrum
-from leakbound.claims.outcomes import Exact
-from leakbound.datasets import RawDataset
-from leakbound.datasets.digits import read as read_digits
-from leakbound.models.classifier import Classifier
-from leakbound.training.sgd import train_sgd
+from leakbound_lab.claims.outcomes import Exact
+from leakbound_lab.datasets import RawDataset
+from leakbound_lab.datasets.digits import read as read_digits
+from leakbound_lab.models.classifier import Classifier
+from leakbound_lab.training.sgd import train_sgd
 
 
 def read(name, config) -> RawDataset:

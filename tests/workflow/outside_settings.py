@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Literal
 
-from leakbound.config.attacks import Attack
-from leakbound.config.defenses import Defense
+from leakbound_lab.config.attacks import Attack
+from leakbound_lab.config.defenses import Defense
 
 
 class Homemade(Defense):

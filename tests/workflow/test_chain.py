@@ -16,11 +16,12 @@ import torch
 import yaml
 from project_copy import ROOT, environment
 
-from leakbound import load_run, registries, storage
-from leakbound.attacks.attack_request import Networks
-from leakbound.claims.evaluation import EXACT_VERDICTS, VERDICTS
-from leakbound.cli.results import read_usage
-from leakbound.cli.runs.finished import FinishedRun
+from leakbound import load_run, storage
+from leakbound_lab import registries
+from leakbound_lab.attacks.attack_request import Networks
+from leakbound_lab.claims.evaluation import EXACT_VERDICTS, VERDICTS
+from leakbound_lab.commands.finished import FinishedRun
+from leakbound_lab.steps.results import read_usage
 
 from .conftest import WHOLE
 
@@ -146,7 +147,7 @@ def test_snakemake_leaves_the_networks_of_fewer_replicas(fresh):
 
 
 def test_second_call_does_nothing_even_after_a_remark_and_changed_code_reruns_only_what_reaches_it(whole):
-    path = whole.folder / "src" / "leakbound" / "attacks" / "membership" / "attack.py"
+    path = whole.folder / "src" / "leakbound_lab" / "attacks" / "membership" / "attack.py"
     original = path.read_text()
     try:
         path.write_text(original + "\n# a remark\n")
@@ -212,7 +213,7 @@ def test_run_says_where_it_comes_from(finished):
 
 def test_sync_logs_again_what_the_store_has_not_accepted_and_a_new_store_gets_all(small):
     def synced(*options):
-        code = "from leakbound.cli.command_line import main; main()"
+        code = "from leakbound.commands.command_line import main; main()"
         words = [sys.executable, "-c", code, "sync", "--configfile", "config/tiny.yaml", *options]
         done = subprocess.run(words, cwd=small.folder, env=environment(small.folder), capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr

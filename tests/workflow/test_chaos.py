@@ -145,7 +145,7 @@ def finished_runs(database: Path) -> dict[str, int]:
 
 
 def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock(fresh):
-    code = "import sys, time; from pathlib import Path; from leakbound.jobs import coordination; "
+    code = "import sys, time; from pathlib import Path; from leakbound_lab.jobs import coordination; "
     code += "coordination.lead(Path(sys.argv[1])); print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, fresh.results], stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()
@@ -170,7 +170,7 @@ def test_folder_that_cannot_be_written_is_named_in_one_sentence(tmp_path):
     assert "Traceback" not in run.stderr
 
 
-CALL = "import sys; from leakbound.cli.command_line import main; sys.argv[0] = 'leakbound'; main()"
+CALL = "import sys; from leakbound.commands.command_line import main; sys.argv[0] = 'leakbound'; main()"
 
 
 def with_command(folder, script):

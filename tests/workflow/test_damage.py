@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from calling import called, job_called, refused, succeeded
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
+from leakbound_lab.config import reading
+from leakbound_lab.steps.job_list import job_list
 from studies import study
 
 from .conftest import Project

@@ -42,7 +42,7 @@ def test_merged_results_are_not_made_again_and_give_the_same_tables(small, fresh
     for path, target in zip(tables, targets, strict=True):
         assert (fresh.folder / target).read_bytes() == path.read_bytes(), path
     assert fresh.planned("--", *targets) == {}
-    edited = fresh.folder / "src/leakbound/training/loop.py"
+    edited = fresh.folder / "src/leakbound_lab/training/loop.py"
     edited.write_text(edited.read_text() + "\nADDED = 1\n")
     assert fresh.planned()["train"] == 3  # they have Snakemake's notes, so a change makes them again
 

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 from project_copy import ROOT
 
-from leakbound.cli.steps.job_list import job_list
-from leakbound.config import reading
-from leakbound.jobs.job import made_together, rule_of, snakemake_target
+from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import made_together, rule_of, snakemake_target
+from leakbound_lab.steps.job_list import job_list
 
 from .conftest import job_counts, tiny_project
 

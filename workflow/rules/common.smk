@@ -13,12 +13,12 @@ import os
 import sys
 from pathlib import Path
 
-from leakbound.cli.steps.job_list import job_list, try_networks
-from leakbound.cli.steps.prepare import originals
-from leakbound.cli.steps.report import page_hash
-from leakbound.config import messages, reading
-from leakbound.jobs import coordination
-from leakbound.jobs.job import attacked_together, code_of, made_together, snakemake_target
+from leakbound_lab.steps.job_list import job_list, try_networks
+from leakbound_lab.steps.prepare import originals
+from leakbound_lab.steps.report import page_hash
+from leakbound_lab.config import messages, reading
+from leakbound_lab.jobs import coordination
+from leakbound_lab.jobs.job import attacked_together, code_of, made_together, snakemake_target
 from leakbound.storage.provenance import settings_hash
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from snakemake.logging import logger
 
-from leakbound.jobs import coordination
-from leakbound.jobs.job import ANEW
+from leakbound_lab.jobs import coordination
+from leakbound_lab.jobs.job import ANEW
 from leakbound.storage.files import write_text
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from images import gathered
-from leakbound.config.federated import FederatedConfig, FederatedRun
-from leakbound.datasets import ImageDataset, Split
-from leakbound.papers.pmidp.averaging import FederatedRequest
+from leakbound_lab.config.federated import FederatedConfig, FederatedRun
+from leakbound_lab.datasets import ImageDataset, Split
+from leakbound_lab.papers.pmidp.averaging import FederatedRequest
 
 
 def images(count: int, generator: np.random.Generator) -> Split:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from asking import resumed
-from leakbound import models
-from leakbound.papers.pmidp import averaging, clients
-from leakbound.papers.pmidp.averaging import Federation, train_federation
-from leakbound.papers.pmidp.clients import clip_around, draw_batches, split_records
 from leakbound.randomness.seeding import numpy_generator, torch_generator
+from leakbound_lab import models
+from leakbound_lab.papers.pmidp import averaging, clients
+from leakbound_lab.papers.pmidp.averaging import Federation, train_federation
+from leakbound_lab.papers.pmidp.clients import clip_around, draw_batches, split_records
 
 
 def value_of(result, metric: str) -> float:
@@ -82,7 +82,7 @@ def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, m
 
 
 def test_checkpoint_of_other_settings_is_not_resumed(make_request, tmp_path, monkeypatch):
-    monkeypatch.setattr("leakbound.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
+    monkeypatch.setattr("leakbound_lab.training.checkpoint.Checkpoint.due", lambda checkpoint: True)
     path = tmp_path / "checkpoint.pt"
     train_federation(make_request("client", checkpoint=path))
     other = train_federation(make_request("client", checkpoint=path, max_param_norm=2.0))

@@ -10,7 +10,7 @@ from scipy import optimize
 
 from formulas import printed_weights, utility
 from leakbound.accounting.gaussian import gaussian_capacity
-from leakbound.papers.pmidp.noise_calibration import (
+from leakbound_lab.papers.pmidp.noise_calibration import (
     AggregateNoise,
     aggregate_leak,
     client_noise,

@@ -11,15 +11,15 @@ import pytest
 
 from calling import done, job_called
 from leakbound import storage
-from leakbound.cli.step_command import make_result
-from leakbound.cli.steps.job_list import all_steps
-from leakbound.config.catalogue import Catalogue, FigureConfig
-from leakbound.config.data import DatasetConfig
-from leakbound.config.federated import FederatedConfig, federated_runs
-from leakbound.config.whole import Config, TrackingConfig
-from leakbound.jobs.job import JobList
-from leakbound.jobs.table import RunTable
-from leakbound.papers.pmidp.run_tables import composition, tabulate_runs, threat_table
+from leakbound_lab.config.catalogue import Catalogue, FigureConfig
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.federated import FederatedConfig, federated_runs
+from leakbound_lab.config.whole import Config, TrackingConfig
+from leakbound_lab.jobs.job import JobList
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.papers.pmidp.run_tables import composition, tabulate_runs, threat_table
+from leakbound_lab.steps.job_list import all_steps
+from leakbound_lab.steps.step_command import make_result
 
 SMALL = FederatedConfig(models={"digits": "mlp"}, client_counts=(10, 100), max_param_norms=(5.0, 10.0))
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from asking import resumed
-from leakbound.cli.steps.job_list import all_steps
-from leakbound.config.catalogue import Catalogue
-from leakbound.config.data import DatasetConfig
-from leakbound.config.federated import FederatedConfig
-from leakbound.config.whole import Config
-from leakbound.jobs.job import JobList
-from leakbound.jobs.table import RunTable
-from leakbound.papers.pmidp.averaging import Federation, train_federation
+from leakbound_lab.config.catalogue import Catalogue
+from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.config.federated import FederatedConfig
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.job import JobList
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.papers.pmidp.averaging import Federation, train_federation
+from leakbound_lab.steps.job_list import all_steps
 
 
 def secure(request):

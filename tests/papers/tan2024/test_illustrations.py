@@ -10,16 +10,16 @@ from skimage.data import astronaut
 
 from formulas import distances
 from images import gathered
-from leakbound.attacks.metrics import auc_interval
 from leakbound.channels import GaussianChannel, Moments, estimate_moments, population_moments
-from leakbound.cli.steps.illustrate import IllustrateSettings, illustrate
-from leakbound.config.studies import IllustrationConfig
-from leakbound.datasets import Split
-from leakbound.datasets.portrait import portrait
-from leakbound.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
-from leakbound.papers.tan2024.covariance_leaks import gaussian_auc
-from leakbound.registries import ILLUSTRATIONS
 from leakbound.registry import SHAPES
+from leakbound_lab.attacks.metrics import auc_interval
+from leakbound_lab.config.studies import IllustrationConfig
+from leakbound_lab.datasets import Split
+from leakbound_lab.datasets.portrait import portrait
+from leakbound_lab.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
+from leakbound_lab.papers.tan2024.covariance_leaks import gaussian_auc
+from leakbound_lab.registries import ILLUSTRATIONS
+from leakbound_lab.steps.illustrate import IllustrateSettings, illustrate
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")

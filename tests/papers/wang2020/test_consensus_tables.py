@@ -6,12 +6,12 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from leakbound.claims.selection import select
-from leakbound.config.catalogue import Catalogue
-from leakbound.config.consensus import AveragingConfig, ConsensusConfig
-from leakbound.papers.wang2020.privacy import contributor_variance
-from leakbound.papers.wang2020.protocol import PairwiseMasks
-from leakbound.papers.wang2020.simulations import network, simulation_rows, state_scale
+from leakbound_lab.claims.selection import select
+from leakbound_lab.config.catalogue import Catalogue
+from leakbound_lab.config.consensus import AveragingConfig, ConsensusConfig
+from leakbound_lab.papers.wang2020.privacy import contributor_variance
+from leakbound_lab.papers.wang2020.protocol import PairwiseMasks
+from leakbound_lab.papers.wang2020.simulations import network, simulation_rows, state_scale
 from verdicts import evaluate
 
 FILE = Path(__file__).parents[3] / "config" / "figures" / "wang2020.yaml"

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formulas import bounded_ratios
-from leakbound.papers.wang2020.privacy import Secret, bounded_level, masked_level, uniform_level, zero_sum_level
-from leakbound.papers.wang2020.protocol import PairwiseMasks, graph_from_edges, metropolis_weights, named_graph
+from leakbound_lab.papers.wang2020.privacy import Secret, bounded_level, masked_level, uniform_level, zero_sum_level
+from leakbound_lab.papers.wang2020.protocol import PairwiseMasks, graph_from_edges, metropolis_weights, named_graph
 from reference import observed_level
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formulas import convergence_rate, expected_square
-from leakbound.papers.wang2020.protocol import (
+from leakbound_lab.papers.wang2020.protocol import (
     BoundedNoise,
     InitialNoise,
     PairwiseMasks,
@@ -20,7 +20,7 @@ from leakbound.papers.wang2020.protocol import (
     named_graph,
     random_graph,
 )
-from leakbound.papers.wang2020.simulations import collect_reports, trajectories
+from leakbound_lab.papers.wang2020.simulations import collect_reports, trajectories
 
 GRAPH = graph_from_edges(5, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 WEIGHTS = metropolis_weights(GRAPH)

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from formulas import joint_bracket, threshold_bits
-from leakbound.papers.zeng2022 import cases, general
-from leakbound.papers.zeng2022.cases import printed_bracket
-from leakbound.papers.zeng2022.releases import (
+from leakbound_lab.papers.zeng2022 import cases, general
+from leakbound_lab.papers.zeng2022.cases import printed_bracket
+from leakbound_lab.papers.zeng2022.releases import (
     Exchangeable,
     Release,
     privacy_bits,

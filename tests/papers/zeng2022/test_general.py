@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formulas import release_privacy_bits
-from leakbound.papers.zeng2022 import cases, general
-from leakbound.papers.zeng2022.general import Problem
-from leakbound.papers.zeng2022.releases import Exchangeable, privacy_bits, utility_bits
+from leakbound_lab.papers.zeng2022 import cases, general
+from leakbound_lab.papers.zeng2022.general import Problem
+from leakbound_lab.papers.zeng2022.releases import Exchangeable, privacy_bits, utility_bits
 
 EXAMPLE = np.array([[2.0, 1.8, 0.3], [1.8, 2.0, 0.2], [0.3, 0.2, 1.0]])
 

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from leakbound.config import reading
-from leakbound.config.theory import CorrelatedCase, TheoryConfig
-from leakbound.papers.zeng2022.case_tables import theory_rows
+from leakbound_lab.config import reading
+from leakbound_lab.config.theory import CorrelatedCase, TheoryConfig
+from leakbound_lab.papers.zeng2022.case_tables import theory_rows
 from verdicts import evaluate
 
 CATALOGUE = Path(__file__).parents[3] / "config" / "figures" / "zeng2022.yaml"

@@ -1,1 +1,0 @@
-"""The command line. Each step reads files, calls one function of the library, and writes files."""

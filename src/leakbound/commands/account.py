@@ -1,0 +1,89 @@
+"""Command: bounds on what a finished training reveals about a record, computed again from its provenance."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakbound.accounting.runs import replay
+from leakbound.accounting.statement import Statement
+from leakbound.channels.channel import signal_to_noise
+from leakbound.commands.files import read_channel
+from leakbound.commands.terminal import text_table
+from leakbound.registry import nearest_path
+from leakbound.storage import seal_of
+from leakbound.storage.tables import read_record
+from leakbound.words import printable
+
+_WORDS = {
+    "networks": "networks",
+    "uses": "most uses of one",
+    "fresh_uses": "releases with independent noise",
+    "printed": "as published, n steps (no bound for all records)",
+    "linear": "uses added up",
+    "gradients": "noisy sums of gradients",
+    "images": "images behind the channel, without labels",
+    "joint": "precisions added up",
+    "labels": "labels, on top",
+    "record": "smallest valid bound, labels included",
+    "epsilon": "epsilon",
+    "delta": "delta",
+}
+
+
+def account(
+    provenance: Annotated[Path, typer.Argument(help="File provenance.json of a training.")],
+    channel: Annotated[
+        Path | None, typer.Option(help="Channel of the training, to compute the joint bound again.")
+    ] = None,
+    spectrum: Annotated[
+        Path | None, typer.Option(help="Spectrum that the channel was calibrated from.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+) -> None:
+    """Show bounds on what a training reveals about one record: as published, as a sum of uses, and jointly.
+
+    Example: leakbound account results/quick/runs/digits/mlp/natural-4/n400-b32/provenance.json
+    """
+    advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
+    if not provenance.is_file():
+        raise typer.BadParameter(f"{provenance}: there is no such file; {advice}{nearest_path(provenance)}")
+    if not seal_of(provenance).exists():
+        raise typer.BadParameter(
+            f"{provenance}: is no file that a training wrote: it has no checksum file; {advice}"
+        )
+    record = read_record(provenance, "train")
+    noise, source = read_channel(channel, spectrum)
+    ratios = None if noise is None or source is None else signal_to_noise(noise, source)
+    try:
+        rows = replay(record, ratios)
+        numbers = record.get("statement") or {}  # earlier versions wrote none
+        statements = {of: Statement.from_numbers(each) for of, each in numbers.items()}
+    except ValueError as error:
+        raise typer.BadParameter(f"{provenance}: {printable(str(error))}") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f"{provenance}: holds a statement of another form: train again") from error
+    if as_json:
+        facts = {"provenance": str(provenance), "replay": rows, "statement": numbers}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+        return
+    about = statements["replica"].subject if statements else "one record"
+    cells = [[f"nats about {about}", "one network", "all networks"]]
+    for name, words in _WORDS.items():
+        if rows[0][name] is not None:
+            cells.append([words, *(f"{row[name]:.6g}" for row in rows)])
+    joint = "as stated: give --channel and --spectrum"
+    if rows[0]["verified"]:
+        joint = "computed again from events and channel; labels as stated"
+    lines = [statement.sentence for statement in statements.values()]
+    if not statements:
+        lines = ["the provenance states no bound in words: an earlier version wrote it; train again"]
+    elif not statements["replica"].secure:
+        lines.append("the numbers below would hold if the noise were secret: privacy_noise: secure")
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(
+        f"{text_table(cells)}joint bound: {joint}\n"
+        "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"
+    )

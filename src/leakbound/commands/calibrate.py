@@ -1,0 +1,312 @@
+"""Command: the noise that a target needs on the user's records, for each shape."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from leakbound import storage
+from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import Statement, state
+from leakbound.channels.covariance import LARGE
+from leakbound.commands import own_records, owners, record_options
+from leakbound.commands.files import refusing
+from leakbound.commands.guidance import write_guidance
+from leakbound.commands.terminal import counted, text_table
+from leakbound.engine.calibrations import Calibration, OwnMoments, warn_of_records
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.targets import Target
+from leakbound.registry import SHAPES
+
+if TYPE_CHECKING:
+    from leakbound.records.collection import Collection
+
+_SHAPES: tuple[record_options.Shape, ...] = ("natural", "white", "least_power", "rate_distortion")
+_COLUMNS = {
+    "shape": "shape",
+    "std": "std",
+    "std_least": "least",
+    "std_largest": "largest",
+    "capacity": "one copy",
+    "values": "all copies",
+    "record": "with label",
+    "mse": "best MSE",
+    "identification": "identified",
+}
+
+
+def calibrate_records(
+    path: record_options.DataArgument,
+    kappa: record_options.KappaOption = None,
+    leakage: record_options.LeakageOption = None,
+    mse: record_options.MseOption = None,
+    identification: record_options.IdentificationOption = None,
+    candidates: record_options.CandidatesOption = 1000,
+    uses: record_options.UsesOption = 1,
+    shape: Annotated[
+        record_options.Shape | None,
+        typer.Option(help="Shape of the noise. Default: all shapes that need no box."),
+    ] = None,
+    box: record_options.BoxOption = None,
+    public: record_options.PublicOption = None,
+    accept_capacity: record_options.AcceptOption = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    standardize: record_options.StandardizeOption = None,
+    exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: record_options.MissingOption = None,
+    owner: record_options.OwnerOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=record_options.path_of,
+            help="Write the channel of one --shape to this safetensors file, and its spectrum next to it.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+) -> None:
+    """Show how much noise a target needs and what the noisy records then leak. Choose exactly one target.
+
+    Example: leakbound calibrate photos --target-leakage 4 --uses 50
+
+    Example: leakbound calibrate photos --resize 32 --kappa 0.5 --shape natural --out
+    channel.safetensors
+    """
+    target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
+    if box is not None and shape is None:
+        shape = "personalized"
+    if out is not None:
+        if shape is None:
+            raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
+        own_records.check_absent(out, _spectrum_of(out))
+    reading: dict[str, Any] = {
+        "label": label,
+        "image": image,
+        "exclude": owners.left_out(path, owner, exclude),
+    }
+    reading |= {"categories": categories, "missing": missing}
+    private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+    whose = None if owner is None else owners.owners_of(private, owner)
+    most = 1 if whose is None else owners.most_records(private.values, whose)
+    if out is not None:
+        private = _for_workflow(out, private)
+        others = None if others is None else _for_workflow(out, others)
+    weights = own_records.weights_of(box, shape or "natural", private)
+    source = others or private
+    own_records.check_reachable(target, source)
+    calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights, most)
+    about: Any = {"labelled": len(private.classes), "owned": owner is not None, "most": most}
+    statements = [_stated(each, uses, to_private=others is None, **about) for each in calibrations]
+    counts: Any = (uses, candidates, most)
+    rows = [_row(*pair, private.unit, *counts) for pair in zip(calibrations, statements, strict=True)]
+    compared = None
+    if others is not None:
+        for row, calibration in zip(rows, calibrations, strict=True):
+            row["own"], compared = _compared(
+                calibration, private, uses, accept_capacity, required=shape is not None
+            )
+    if out is not None:
+        _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
+    moments = calibrations[0].moments
+    facts = {
+        "releases_of_an_owner": None if owner is None else most,
+        "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+        "uses": uses,
+        "units": own_records.units(source),
+        "records": moments.count,
+        "compared": compared,
+        "shrinkage": moments.shrinkage,
+        "few_records": own_records.shrunk(moments),
+        "calibrated_to": own_records.calibrated_to(others),
+        "classes": private.counts,
+        "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
+        "candidates": candidates,
+    }
+    text = json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
+    sys.stdout.write(text)
+    write_guidance(calibrations[0], target, source)
+
+
+def _spectrum_of(out: Path) -> Path:
+    """Return the file of the spectrum, next to that of the channel."""
+    return out.parent / f"{out.stem}.spectrum.safetensors"
+
+
+def _for_workflow(out: Path, collection: Collection) -> Collection:
+    """Scale records for a channel of the workflow: images and standardized values to [-1, 1], others unchanged.
+
+    Raises:
+        BadParameter: If they are larger than the workflow allows.
+    """
+    from leakbound.records.tables import DEVIATIONS
+
+    if (width := collection.values[0].size) > LARGE:
+        raise typer.BadParameter(
+            f"--out {out}: a record has {width} values, allowed are {LARGE} in a channel for the workflow: "
+            "leave --out away, or give --resize 32"
+        )
+    if collection.scale is not None:
+        scaled = np.clip(collection.values / np.float32(DEVIATIONS), -1, 1)
+        return replace(collection, values=scaled, unit=DEVIATIONS)
+    if not collection.pictures:
+        return collection
+    return replace(collection, values=2 * (collection.values * np.float32(collection.unit)) - 1, unit=0.5)
+
+
+def _calibrated(
+    shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None, most: int
+) -> list[Calibration]:
+    """Find the channel of least noise of each shape that meets the target, for ``most`` releases of an owner together.
+
+    Raises:
+        BadParameter: If a shape has none.
+    """
+    moments = own_records.moments_of(source)
+    target = own_records.in_units(target, source)
+    calibrations = []
+    with counted("calibrating", len(shapes)) as each:
+        for name in shapes:
+            shape = SHAPES.get(name)
+            with refusing(target):
+                spectrum = shape.decompose(moments, weights=weights)
+                planned = owners.for_owners(target, source.values, name, weights, most)
+                calibrations.append(planned.solve(shape, spectrum, moments, planned.uses or 1))
+            each(1)
+    with own_records.warned():
+        warn_of_records(source.values, calibrations[0])
+    return calibrations
+
+
+def _compared(
+    calibration: Calibration, private: Collection, uses: int, accepted: float | None, *, required: bool
+) -> tuple[float | None, int]:
+    """Compare the user's records with the public ones that a channel is calibrated to.
+
+    Returns:
+        Nats of all copies under the moments of the user's records, None without a bound, and how many different
+        ones of them were compared.
+
+    Raises:
+        BadParameter: If ``protect`` would refuse these records and the user asked for this shape, which is
+            ``required``. Of other shapes a warning says so.
+    """
+    values = private.values.reshape(len(private), -1)
+    refused = ""
+    try:
+        compared = OwnMoments(calibration, uses, accepted)
+    except GuaranteeError as error:
+        raise typer.BadParameter(f"--{str(error).replace('_', '-', 1)}") from error
+    with own_records.warned():
+        try:
+            compared.check(compared.chosen(values))
+            calibration.check_directions(values)
+        except GuaranteeError as error:
+            reason = own_records.with_options(str(error))
+            refused = f"{private.origin}: {calibration.channel.shape} noise: {reason}"
+    if refused and required:
+        raise typer.BadParameter(refused)
+    if refused:
+        own_records.warn(refused)
+    capacity = compared.capacity
+    if capacity is None:
+        return None, 0
+    return None if capacity.nats == math.inf else capacity.rounded, capacity.records
+
+
+def _stated(
+    calibration: Calibration, uses: int, *, labelled: int, owned: bool, most: int, to_private: bool
+) -> Statement:
+    """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner."""
+    return state(
+        "all noisy copies",
+        secure=True,
+        labels=most * math.log(labelled) if labelled else "none",
+        added=most * calibration.information(uses),
+        unit="owner" if owned else "record",
+        group=most,
+        uncovered=("the noise itself, a statistic of these records",) if to_private else (),
+    )
+
+
+def _row(
+    calibration: Calibration, statement: Statement, unit: float, uses: int, candidates: int, most: int
+) -> dict[str, Any]:
+    """Return the facts of a channel after all uses, for whom leaks most, in the records' units."""
+    std = own_records.deviations(calibration.channel)
+    return {
+        "shape": calibration.channel.shape,
+        "std": unit * std["root_mean_square"],
+        "std_least": unit * std["least"],
+        "std_largest": unit * std["largest"],
+        "capacity": calibration.information(1),
+        "values": statement.values,
+        "record": statement.nats,
+        # What the other records of an owner give away of one is not known.
+        "mse": unit**2 * calibration.linear_error(uses) if most == 1 else None,
+        "identification": naming_bound(statement.values, candidates),
+        "statement": statement.numbers(),
+    }
+
+
+def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
+    """Write a channel and its spectrum in the form of the workflow."""
+    source = {"covariance_of": covariance_of}
+    reached = {"reached": repr(calibration.information(1)), **source}
+    spectrum = calibration.spectrum
+    channel = calibration.channel
+    with own_records.not_replaced(out):
+        storage.write_arrays(
+            _spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False
+        )
+        storage.write_arrays(out, channel.arrays(), channel.metadata() | reached, replace=False)
+
+
+def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Write the rows for people, and the meaning of their columns."""
+    cells = []
+    for row in rows:
+        numbers = ("-" if row[name] is None else f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
+        cells.append([row["shape"], *numbers, record_options.limit_text(row["identification"])])
+    private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
+    lines = [
+        "",
+        *(f"leakage, {row['shape']}: {row['statement']['sentence']}" for row in rows),
+        f"std: of the noise of a value, root mean square, least and largest; {facts['units']}",
+        f"one copy, all copies: most nats that one noisy copy reveals about a record on average, and {facts['uses']} "
+        "together; with label: plus its label, which is not protected"
+        + (
+            ""
+            if facts["releases_of_an_owner"] is None
+            else "; the last two for all records of one owner together"
+        ),
+        f"best MSE: squared error per value of the best linear estimate from all copies; guessing the mean "
+        f"errs by {facts['mse_mean']:.5g}",
+        "identified: largest probability of identifying a record among "
+        f"{facts['candidates']} equally likely ones of its label",
+        f"calibrated to {facts['records']} records, {facts['calibrated_to']}",
+    ]
+    if facts["few_records"]:
+        lines.append(facts["few_records"])
+    if facts["calibrated_to"] == own_records.calibrated_to(None):
+        lines.append(
+            "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
+        )
+    if private:
+        lines.append(
+            f"all copies by the moments of {facts['compared']} different ones of your own records, for you alone: "
+            f"{', '.join(private)}"
+        )
+    return text_table([list(_COLUMNS.values()), *cells]) + "\n".join(lines) + "\n"

@@ -1,0 +1,464 @@
+"""Options of commands on the user's records: private and public records, shape of noise, and target."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from jaxtyping import Float, Int
+
+from leakbound.channels.channel import GaussianChannel
+from leakbound.channels.covariance import Moments, population_moments
+from leakbound.channels.directions import blocks
+from leakbound.channels.shapes import box_weights
+from leakbound.commands.files import check_outputs, refusing
+from leakbound.commands.record_options import Box, Form, Given
+from leakbound.commands.terminal import counted
+from leakbound.engine.calibrations import Progress, unlike_units
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
+from leakbound.records.pixels import PictureForm
+from leakbound.storage.seals import check_new
+from leakbound.words import shown
+
+if TYPE_CHECKING:
+    from leakbound.records.collection import Collection
+
+SCALE = "pixels from 0, black, to 1, white"
+_FEW_RECORDS = 20  # fewer whole numbers are often all different
+_CLASSES = 20  # that are named with their counts
+_STATES_OWN = "by the moments of"  # a warning that states the nats of private records
+_OWN = (
+    "by the moments of the given records more is revealed than the target; how much is for their owner alone"
+)
+_FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
+
+
+def target_of(
+    kappa: Given, leakage: Given, mse: Given, identification: Given, candidates: int, uses: int
+) -> Target:
+    """Build the target that exactly one of four options gives.
+
+    Args:
+        kappa: Nats of one use.
+        leakage: Nats of all uses together.
+        mse: Squared error per value that remains after all uses.
+        identification: Probability of identifying a record after all uses.
+        candidates: Number of records that identification is among.
+        uses: Planned uses of each record.
+
+    Raises:
+        BadParameter: If none or several are given, or a number is out of range.
+    """
+    targets: dict[str, tuple[Given, Callable[[float], Target]]] = {
+        "--kappa": (kappa, partial(Capacity, uses=uses)),
+        "--target-leakage": (leakage, partial(Leakage, uses=uses)),
+        "--target-mse": (mse, partial(Reconstruction, uses=uses)),
+        "--target-identification": (identification, partial(Identification, among=candidates, uses=uses)),
+    }
+    chosen = [option for option, (value, _) in targets.items() if value is not None]
+    if len(chosen) != 1:
+        raise typer.BadParameter(
+            f"the target is given by {' and '.join(chosen) or 'none'}: give exactly one of {', '.join(targets)}"
+        )
+    value, target = targets[chosen[0]]
+    with refusing(f"{chosen[0]} {value:g}", GuaranteeError):
+        return target(value)  # type: ignore[arg-type]
+
+
+def weights_of(box: Box, shape: str, collection: Collection) -> Float[np.ndarray, " d"] | None:
+    """Compute the weights of the personalized shape. Other shapes have none.
+
+    Args:
+        box: Rectangle with more noise.
+        shape: Shape of the noise.
+        collection: Records that the noise is for.
+
+    Raises:
+        BadParameter: If shape and box do not go together, or the box does not fit the images.
+    """
+    if (box is not None) != (shape == "personalized"):
+        raise typer.BadParameter(
+            f"--shape {shape} and --box {box}: the shape personalized needs a box, and no other shape takes one"
+        )
+    if box is None:
+        return None
+    if not collection.pictures:
+        raise typer.BadParameter(f"--box: {collection.origin} holds no images; take another shape")
+    colors, height, width = collection.values.shape[1:]
+    with refusing("--box"):
+        return box_weights(colors, height, width, box[4], rows=box[:2], columns=box[2:4])
+
+
+_warnings: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
+
+
+@contextmanager
+def noted() -> Iterator[list[str]]:
+    """Collect the warnings that are written meanwhile, in the words that a file may hold."""
+    said: list[str] = []
+    token = _warnings.set(said)
+    try:
+        yield said
+    finally:
+        _warnings.reset(token)
+
+
+def warn(text: str, filed: str | None = None) -> None:
+    """Write a warning about the records.
+
+    Args:
+        text: For the owner alone, because it may state numbers of private records.
+        filed: The same without such numbers, for a file that others see. None if there are none.
+    """
+    sys.stderr.write(f"leakbound: warning: {text}\n")
+    if (said := _warnings.get()) is not None:
+        said.append(filed or text)
+
+
+def read_both(
+    path: Path, public: Path | None, form: Form, standardize: bool | None = None, **reading: Any
+) -> tuple[Collection, Collection | None]:
+    """Read the user's records and the public ones, which must have the same form.
+
+    The records are compared in the units of their files, before anything is standardized.
+
+    Args:
+        path: The user's records.
+        public: Public records, if there are any. They determine categories and medians, too.
+        form: What pictures are converted to.
+        standardize: Whether values are standardized by the public records, or by the user's without public
+            ones. None for those of tables.
+        reading: Further parameters of :func:`leakbound.records.collection.read_collection`.
+
+    Raises:
+        BadParameter: If the public records are the user's, or have another form or unit.
+        DatasetError: If one of them cannot be read.
+    """
+    encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
+    options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
+    reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
+    reading |= {name: options[name] or () for name in ("exclude", "categories")}
+    if public is not None and public.exists() and path.exists() and public.samefile(path):
+        raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
+    if public is None or not any(encoded.values()):
+        private = _read(path, form, options, reading)
+        others = None if public is None else _read(public, None, options, reading)
+    else:
+        others = _read(public, None, options, reading)
+        private = _read(path, form, options, reading | {"encoding": others.encoding})
+    scaled = private.kind == "table" if standardize is None else standardize
+    _warn_columns(private, scaled)
+    if private.labels is not None and private.classes:
+        table = private.kind == "table" and private.values.ndim == 2
+        columns = dict(zip(private.names, private.values.T, strict=True)) if table else {}
+        say_classes(path, private.classes, private.labels, columns)
+    if public is None or others is None:
+        _check_size(path, len(private), private.values.shape[1:])
+        return private.standardized(private) if scaled else private, None
+    _check_size(public, len(others), others.values.shape[1:])
+    if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
+        raise typer.BadParameter(
+            f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
+            "convert one, or give --resize and --color"
+        )
+    if others.names != private.names and private.kind == others.kind == "table":
+        raise typer.BadParameter(
+            f"--public {public}: its columns are {shown(others.names)}, not {shown(private.names)}; both "
+            "need the same in the same order"
+        )
+    if not private.pictures:
+        _check_units(private, others)
+    if scaled:
+        private, others = private.standardized(others), others.standardized(others)
+    from leakbound.engine.identity import refuse_shared
+
+    with refusing(f"--public {public}", GuaranteeError):
+        refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
+    return private, others
+
+
+def _read(path: Path, form: Form | None, options: dict[str, Any], reading: dict[str, Any]) -> Collection:
+    """Read records, and refuse those that cannot be calibrated to or hidden.
+
+    Args:
+        path: File or folder.
+        form: What pictures are converted to, for the check of options. None for public records.
+        options: Options of tables and arrays.
+        reading: Parameters of :func:`leakbound.records.collection.read_collection`.
+    """
+    from leakbound.records.collection import read_collection
+
+    if len(files := _shards(path)) > 1:
+        sys.stderr.write(f"leakbound: {path}: one table in {len(files)} files, all of which are read\n")
+    with counted(f"reading {path}", None) as each:
+        held = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
+    if form is not None:
+        _check_options(held, form, options)
+    _check_varies(held, reading["form"])
+    if held.left_out:
+        sys.stderr.write(f"leakbound: {path}: {held.left_out} records lack something and are left out\n")
+    return held
+
+
+def _shards(path: Path) -> tuple[Path, ...]:
+    """List the files of a table, none for other records."""
+    from leakbound.storage.parquet import holds_shards, shards
+
+    with refusing("DATA"):
+        return shards(path) if holds_shards(path) or path.suffix.lower() == ".parquet" else ()
+
+
+def say_classes(
+    origin: Path | str,
+    classes: Sequence[str],
+    labels: Int[np.ndarray, " n"],
+    columns: Mapping[str, np.ndarray],
+) -> None:
+    """Write the classes with their numbers of records, and warn of what is odd about them.
+
+    Args:
+        origin: File or folder.
+        classes: Names of the classes.
+        labels: Class of each record.
+        columns: Values of a table by column.
+    """
+    from leakbound.records.tables import remarks
+
+    numbers = np.bincount(labels, minlength=len(classes))
+    counts = [f"{shown(name)} {count}" for name, count in zip(classes, numbers, strict=True)]
+    rest = f" and {len(counts) - _CLASSES} more" if len(counts) > _CLASSES else ""
+    sys.stderr.write(f"leakbound: {origin}: classes: {', '.join(counts[:_CLASSES])}{rest}\n")
+    for remark in remarks(classes, labels, columns):
+        warn(f"{origin}: {remark}")
+
+
+def _check_options(private: Collection, form: Form, options: dict[str, Any]) -> None:
+    """Refuse options of pictures for other records, and the reverse."""
+    pictures = ("--resize", "--color", "--range")
+    values = dict(zip(pictures, form, strict=True))
+    values |= {
+        f"--{name}": value or None if name != "standardize" else value for name, value in options.items()
+    }
+    tables = ("--exclude", "--categories", "--missing")
+    names = ["--standardize", *tables] if private.pictures else [*pictures]
+    names += [*tables] if private.kind == "array" else []
+    if wrong := [name for name in names if values[name] is not None]:
+        raise typer.BadParameter(
+            f"{' and '.join(wrong)}: {private.origin} holds {_form(private)}; leave it away"
+        )
+
+
+def _warn_columns(private: Collection, scaled: bool) -> None:
+    """Warn about columns that look like identifiers, and about values that equal noise hides unequally."""
+    flat = private.values.reshape(len(private), -1)
+    if private.kind == "table" and len(flat) >= _FEW_RECORDS:
+        whole = (flat == np.rint(flat)).all(axis=0)
+        alone = [
+            name for name, column in zip(private.names, flat.T, strict=True) if len({*column}) == len(flat)
+        ]
+        if numbers := [name for name in alone if whole[private.names.index(name)]]:
+            warn(
+                f"{private.origin}: a different whole number for each record in "
+                f"{', '.join(map(repr, numbers))}, as identifiers are. If so, leave it out: --exclude {numbers[0]}"
+            )
+    table = not private.pictures and flat.shape == private.values.shape
+    if table and not scaled and (deviations := unlike_units(flat)) is not None:
+        least, largest = deviations
+        said = (
+            "{}: standard deviations of columns are {}. Natural noise is the same for all: it covers some {}"
+        )
+        rest = "and hardly changes others. --standardize brings them into one unit"
+        warn(
+            said.format(private.origin, f"{least:.2g} to {largest:.2g}", rest),
+            said.format(private.origin, "very different", rest),
+        )
+
+
+def check_reachable(target: Target, source: Collection) -> None:
+    """Refuse a reconstruction error that guessing the mean has already.
+
+    Args:
+        target: Target of the calibration.
+        source: Records that the noise is calibrated to.
+
+    Raises:
+        BadParameter: If the target requires such an error.
+    """
+    if isinstance(target, Reconstruction):
+        flat = source.values.reshape(len(source), -1)
+        variances = [flat[:, part].var(axis=0, dtype=np.float64) for part in blocks(*flat.shape)]
+        blind = source.unit**2 * float(np.concatenate(variances).mean())
+        if not target.mse < blind * (1 - 1e-6):
+            raise typer.BadParameter(
+                f"--target-mse {target.mse:g}: guessing the mean of {source.origin} already errs by {blind:.4g} per "
+                "value; ask for less than that"
+            )
+
+
+def in_units(target: Target, records: Collection) -> Target:
+    """Convert a target to the units of the values of some records. Only errors depend on units.
+
+    Args:
+        target: Target as the user gives it, with pixels from 0 to 1 for images.
+        records: The records.
+    """
+    return replace(target, mse=target.mse / records.unit**2) if isinstance(target, Reconstruction) else target
+
+
+def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
+    """Refuse records that are too large for a covariance."""
+    from leakbound.engine.records import check_size
+
+    with refusing(origin, GuaranteeError):
+        check_size(count, math.prod(shape))
+
+
+def _check_varies(collection: Collection, form: PictureForm) -> None:
+    """Refuse records that are all equal, and pictures of 16 bits that were read as black. Warn about few levels."""
+    low = collection.values.min(axis=0)
+    high = collection.values.max(axis=0)
+    if np.array_equal(low, high):
+        raise typer.BadParameter(
+            f"{collection.origin}: all records are equal, so there is nothing to hide; give others"
+        )
+    if not collection.pictures or (high.max() - low.min()) >= _FEW_LEVELS:
+        return
+    if collection.deep and form.span is None:
+        raise typer.BadParameter(
+            f"{collection.origin}: the files hold 16 bits, of which so few are used that all pictures are nearly of "
+            "one grey: give --range with the levels that are black and white, e.g. 0 4095 for the 12 bits of an X-ray"
+        )
+    warn(
+        f"{collection.origin}: all levels are between {low.min()} and {high.max()} of 255",
+        f"{collection.origin}: all levels lie within {_FEW_LEVELS} of 256",
+    )
+
+
+def _check_units(private: Collection, public: Collection) -> None:
+    """Refuse values that exceed the range of the public ones by more than half of its width, in the files' units."""
+    low, high = float(public.values.min()), float(public.values.max())
+    least, largest = float(private.values.min()), float(private.values.max())
+    slack = 0.5 * (high - low)
+    if least < low - slack or largest > high + slack:
+        raise typer.BadParameter(
+            f"--public {public.origin}: holds values from {low:g} to {high:g}, {private.origin} from {least:g} to "
+            f"{largest:g}, in the units of the files; allowed is half the width more on both sides: bring both into "
+            "the same units"
+        )
+
+
+def with_options(message: str) -> str:
+    """Replace parameters of the library in a message by options of the command line."""
+    return message.replace("accept_capacity=", "--accept-capacity ")
+
+
+@contextmanager
+def warned() -> Iterator[None]:
+    """Write warnings about the records in the form of the command line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(with_options(str(warning.message)) for warning in caught):
+        warn(text, _OWN if _STATES_OWN in text else None)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse an output folder that is not empty.
+
+    Raises:
+        BadParameter: If it contains anything, or is no folder.
+    """
+    with refusing("--out"):
+        check_new(folder)
+
+
+def check_absent(*paths: Path) -> None:
+    """Refuse to overwrite a file, and outputs that cannot be written.
+
+    Raises:
+        BadParameter: If one exists, or cannot be written.
+    """
+    check_outputs(*paths)
+    for path in filter(Path.exists, paths):
+        raise typer.BadParameter(f"--out {path}: is there already; name another file, nothing is overwritten")
+
+
+@contextmanager
+def not_replaced(path: Path) -> Iterator[None]:
+    """Refuse a file that has appeared since :func:`check_absent`.
+
+    Raises:
+        BadParameter: If there is one.
+    """
+    try:
+        yield
+    except FileExistsError as error:
+        raise typer.BadParameter(
+            f"--out {path}: has appeared meanwhile; name another file, nothing is overwritten"
+        ) from error
+
+
+def moments_of(collection: Collection) -> Moments:
+    """Estimate mean and covariance of the population of some records, with progress if that takes long."""
+    progress = Progress(len(collection), collection.values[0].size)
+    moments = population_moments(collection.values, progress)
+    progress("covariance done", 1.0)
+    return moments
+
+
+def units(collection: Collection) -> str:
+    """Return the units of the values of some records."""
+    if collection.scale is not None:
+        return "standard deviations"
+    return SCALE if collection.pictures else f"units of the {collection.kind}"
+
+
+def percent(share: float) -> str:
+    """Write a share in percent, with two digits."""
+    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+
+
+def shrunk(moments: Moments) -> str | None:
+    """Say what few records mean for a covariance, None if they are not few."""
+    if not moments.shrinkage:
+        return None
+    return (
+        f"{percent(moments.shrinkage)} of their variance is spread evenly over all directions, "
+        f"because {moments.count} records leave a covariance of {moments.dimension} values uncertain: the noise errs "
+        "on the safe side, and more records allow less of it"
+    )
+
+
+def calibrated_to(public: Collection | None) -> str:
+    """Describe the records that the noise is calibrated to."""
+    return "the records themselves" if public is None else "public records"
+
+
+def deviations(channel: GaussianChannel) -> dict[str, float]:
+    """Compute standard deviations of the noise of single values: root mean square, least and largest."""
+    std = np.sqrt(channel.pixel_variances())
+    return {
+        "root_mean_square": float(np.sqrt(np.square(std).mean())),
+        "least": float(std.min()),
+        "largest": float(std.max()),
+    }
+
+
+def _form(collection: Collection) -> str:
+    """Describe the form of one record."""
+    shape = collection.values.shape[1:]
+    if not collection.pictures:
+        return f"{'a table' if collection.kind == 'table' else 'arrays'} of shape {shape}"
+    colors, tall, wide = shape
+    return f"images of {tall}×{wide} with {colors} {'color' if colors == 1 else 'colors'}"

@@ -1,0 +1,166 @@
+"""Owners of the user's records: a column, an array of a file of arrays, or a part of the paths of pictures."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+
+from leakbound.accounting.leakage import joint_information
+from leakbound.channels.shapes import shape_named
+from leakbound.commands.files import refusing
+from leakbound.engine.targets import Capacity, Leakage, Reconstruction, Target
+
+if TYPE_CHECKING:
+    from leakbound.records.collection import Collection
+
+
+def left_out(path: Path, owner: str | None, exclude: list[str] | None) -> list[str] | None:
+    """Return the columns that are no values of a record: those that are excluded, and a table's column of owners."""
+    from leakbound.records.arrays import is_array_file
+    from leakbound.records.tables import is_table
+
+    if owner is None or not is_table(path) or is_array_file(path):
+        return exclude
+    return [*(exclude or []), owner]
+
+
+def owners_of(private: Collection, owner: str) -> list[str]:
+    """Return the owner of each record.
+
+    Raises:
+        BadParameter: If a record has none, or the form of the records names none.
+    """
+    return owners_at(
+        private.origin, owner, len(private), private.names if private.kind == "folders" else None
+    )
+
+
+def owners_at(path: Path, owner: str, count: int, names: Sequence[str] | None = None) -> list[str]:
+    """Return the owner of each record of a file or folder.
+
+    Args:
+        path: The file or folder.
+        owner: Column, name of an array, or pattern.
+        count: Number of records.
+        names: Paths of pictures below a folder. None for other records.
+
+    Raises:
+        BadParameter: If a record has none, or the form of the records names none.
+    """
+    from leakbound.records.arrays import is_array_file, read_owners
+    from leakbound.records.records import DatasetError
+
+    if names is not None:
+        return _of_paths(path, names, owner)
+    if is_array_file(path):
+        if path.suffix.lower() not in (".npz", ".mat"):
+            raise typer.BadParameter(
+                f"--owner {owner}: {path} holds one array without a name; write records and owners into one file, by "
+                f"numpy.savez('mine.npz', records=..., labels=..., {owner if owner.isidentifier() else 'owners'}=...)"
+            )
+        with refusing("--owner", DatasetError):
+            return read_owners(path, owner, count)
+    import pandas as pd
+
+    from leakbound.storage.parquet import shards
+
+    try:
+        if path.is_dir() or path.suffix.lower() == ".parquet":
+            parts = [pd.read_parquet(shard, columns=[owner])[owner] for shard in shards(path)]
+            column = pd.concat(parts, ignore_index=True)
+        else:
+            column = pd.read_csv(path, usecols=[owner], dtype=str, sep=None, engine="python")[owner]
+    except (KeyError, OSError, ValueError) as error:
+        raise typer.BadParameter(f"--owner {owner}: is no column that can be read from {path}") from error
+    if len(column) != count:
+        raise typer.BadParameter(
+            f"--owner {owner}: {path} has {len(column)} rows and {count} records; leave out the rows that "
+            "are no records"
+        )
+    if column.isna().any():
+        raise typer.BadParameter(
+            f"--owner {owner}: record {int(column.isna().to_numpy().argmax())} of {path} has none; give each record "
+            "the name or number of whom it is about"
+        )
+    return [str(value) for value in column]
+
+
+def one_of_each(owners: Sequence[str], seed: int) -> np.ndarray:
+    """Draw one record of each owner, so that the drawn records are of different owners. Returns sorted rows."""
+    rows = np.random.default_rng(seed).permutation(len(owners))
+    return np.sort(rows[np.unique(np.asarray(owners)[rows], return_index=True)[1]])
+
+
+def _of_paths(path: Path, names: Sequence[str], pattern: str) -> list[str]:
+    """Return what the group of a pattern is in the path of each picture below the folder."""
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise typer.BadParameter(f"--owner {pattern}: is no regular expression ({error})") from error
+    if expression.groups != 1:
+        raise typer.BadParameter(
+            f"--owner {pattern}: has {expression.groups} groups; put the owner in brackets, e.g. '(p[0-9]+)_'"
+        )
+    matches = [expression.search(name) for name in names]
+    for name, match in zip(names, matches, strict=True):
+        if match is None or not match[1]:
+            raise typer.BadParameter(f"--owner {pattern}: is not in the path {name} of {path}")
+    return [match[1] for match in matches if match is not None]
+
+
+def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
+    """Count the releases that say something about an owner, where each record is released once, at most.
+
+    Equal records of several owners are released for each of them.
+    """
+    records = [row.tobytes() for row in values]
+    times, held = Counter(records), defaultdict(set)
+    for record, owner in zip(records, owners, strict=True):
+        held[owner].add(record)
+    return max(sum(times[record] for record in of_owner) for of_owner in held.values())
+
+
+def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, most: int) -> Target:
+    """Plan a target in nats for all records of an owner together, whatever these have in common.
+
+    Their nats are added, since they may be independent of each other. So each has the ``most``-th part of the
+    total, and as many uses are planned as reach the total if they were of one record.
+
+    Args:
+        target: Target of the calibration.
+        records: (n, ...), those that the noise is calibrated to.
+        shape: Shape of the noise.
+        weights: Relative noise variances, for the shape ``personalized``.
+        most: Releases of the records of one owner.
+
+    Raises:
+        BadParameter: If it is an error of reconstruction.
+    """
+    from scipy.optimize import brentq  # slow import
+
+    uses = target.uses or 1
+    if most == 1:
+        return target
+    if isinstance(target, Reconstruction):
+        raise typer.BadParameter(
+            "--target-mse with --owner: what the other records of an owner give away of one is not known; give nats or "
+            "--target-identification"
+        )
+    if isinstance(target, Capacity):
+        return replace(target, uses=None)
+    total = target.nats  # type: ignore[attr-defined]
+    part = Leakage(total / most, uses=uses).calibrate(records, shape_named(shape), weights, uses)
+    ratios = part.ratios
+    high = float(uses)
+    while joint_information(ratios, high) < total:
+        high *= 2.0
+    planned = brentq(lambda count: joint_information(ratios, count) - total, uses, high)
+    return replace(target, uses=math.ceil(planned))  # type: ignore[type-var]

@@ -1,0 +1,448 @@
+"""Command: noisy copies of the user's records, and a statement of what they reveal."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from leakbound import __version__, storage
+from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import Statement, state
+from leakbound.channels.observed import rounded_up
+from leakbound.commands import own_records, record_options
+from leakbound.commands.files import check_outputs, refusing
+from leakbound.commands.guidance import write_guidance
+from leakbound.commands.terminal import counted
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.sheets import digest
+from leakbound.storage.seals import created
+
+if TYPE_CHECKING:
+    from leakbound.engine.accountant import Account
+    from leakbound.engine.engine import ChannelEngine
+    from leakbound.records.collection import Collection
+
+STATEMENT = "protection.json"
+_BATCH = 256
+_ROUNDED_AWAY = 0.1  # levels: noise of half a level, which changes a pixel, is five standard deviations
+_VALUES = 2**22  # values of a batch, which limit its records
+_ROUNDED = (
+    "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
+    "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
+)
+_LAW = (
+    "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the "
+    "noise a statistic of the given records, so that no bound holds against whoever knows the other records"
+)
+_SEEDED = (
+    "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
+)
+
+
+def protect(
+    path: record_options.DataArgument,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            parser=record_options.path_of,
+            help="Folder to write. It must be empty or not exist.",
+        ),
+    ],
+    kappa: record_options.KappaOption = None,
+    leakage: record_options.LeakageOption = None,
+    mse: record_options.MseOption = None,
+    identification: record_options.IdentificationOption = None,
+    candidates: record_options.CandidatesOption = 1000,
+    uses: record_options.UsesOption = 1,
+    shape: Annotated[record_options.Shape, typer.Option(help="Shape of the noise.")] = "natural",
+    box: record_options.BoxOption = None,
+    public: record_options.PublicOption = None,
+    calibrate_to_own: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate-to-own",
+            help="Without public records: calibrate to your own records. Then no bound holds against an attacker who "
+            "knows the other records.",
+        ),
+    ] = False,
+    accept_capacity: record_options.AcceptOption = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            parser=record_options.path_of,
+            help="File in which all copies and trainings that name it count what they reveal of these records. "
+            "Make it once, by `leakbound ledger new FILE`.",
+        ),
+    ] = None,
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    standardize: record_options.StandardizeOption = None,
+    exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: record_options.MissingOption = None,
+    owner: record_options.OwnerOption = None,
+    sheet: record_options.StatementOption = None,
+    values: Annotated[
+        Literal["png", "npy"],
+        typer.Option(
+            help="For images. png: the format of the input, clipped and rounded to 256 levels. npy: the values that "
+            "the channel releases, as float32 arrays of images and labels."
+        ),
+    ] = "png",
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=2**32 - 1,
+            help="Seed for reproducible noise, which gives no protection. Default: secure noise.",
+        ),
+    ] = None,
+) -> None:
+    """Add calibrated noise to every record and report how much the copies leak. Choose exactly one target.
+
+    Example: leakbound protect photos --public others --target-leakage 4 --out noisy
+
+    Example: leakbound protect patients.csv --label diagnosis --public others.csv
+    --target-identification 0.1 --candidates 1000 --out noisy
+    """
+    target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
+    if (public is not None) == calibrate_to_own:
+        raise typer.BadParameter(_LAW)
+    own_records.check_new_folder(out)
+    check_outputs(out / STATEMENT)
+    if out.resolve().is_relative_to(path.resolve()):
+        raise typer.BadParameter(
+            f"--out {out}: lies in {path}, which would then hold it too; name a folder elsewhere"
+        )
+    from leakbound.commands import owners, sheets
+
+    if sheet is not None:
+        sheets.check(sheet, out)
+    reading: dict[str, Any] = {
+        "label": label,
+        "image": image,
+        "exclude": owners.left_out(path, owner, exclude),
+    }
+    reading |= {"categories": categories, "missing": missing}
+    limit = sheets.limit_of(target)
+    with own_records.noted() as warnings:
+        private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+        own_records.check_reachable(target, others or private)
+        weights = own_records.weights_of(box, shape, private)
+        whose = None if owner is None else owners.owners_of(private, owner)
+        group = 1 if whose is None else max(Counter(whose).values())
+        if whose is not None:
+            most = owners.most_records(private.values, whose)
+            target = owners.for_owners(target, (others or private).values, shape, weights, most)
+        options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
+        engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
+        if private.pictures and values == "png":
+            _refuse_originals(engine, private)
+        released, copies = _released(engine, private, whose)
+        with created(out) as folder:
+            written = _write(folder, private, released, values)
+            write_guidance(engine.calibration, target, others or private)
+            _warn_of_noise(engine, private, seed)
+            statement = {
+                **_statement(engine, private, others, candidates, copies, group),
+                "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+                "written": written,
+                "warnings": warnings,
+                "digest": digest(folder)[0],
+            }
+            storage.write_json(folder / STATEMENT, statement, sealed=False)
+    if sheet is not None:
+        people = None if whose is None else len({*whose})
+        sheets.of_copies(sheet, statement, path, out, people, limit)
+    sys.stdout.write(_text(statement, out))
+    if others is not None and (capacity := engine.own_capacity) is not None:
+        sys.stdout.write(
+            f"by the moments of {capacity.records} different given records all planned copies reveal "
+            f"{capacity.rounded:g} nats about the values of a record; this number is in no file, keep it to yourself\n"
+        )
+
+
+def _refuse_originals(engine: ChannelEngine, private: Collection) -> None:
+    """Refuse noise that rounding to 256 levels takes away again from nearly every pixel, before anything is counted.
+
+    Raises:
+        BadParameter: If no pixel has noise of a tenth of a level: one in a million would change.
+    """
+    largest = own_records.deviations(engine.calibration.channel)["largest"]
+    if largest < _ROUNDED_AWAY:
+        raise typer.BadParameter(
+            f"{private.origin}: rounded to 256 levels, the copies would be the originals: the noise has a standard "
+            f"deviation of at most {largest:.2g} levels. Ask for fewer nats, or give --values npy"
+        )
+
+
+def _warn_of_noise(engine: ChannelEngine, private: Collection, seed: int | None) -> None:
+    """Warn of noise of less than a grey level, or a hundredth of the spread of an array, and of noise from a seed."""
+    std = own_records.deviations(engine.calibration.channel)["root_mean_square"]
+    if std < (1.0 if private.pictures else 0.01 * float(private.values.std(dtype=np.float64))):
+        own_records.warn(
+            f"the copies are nearly the originals: the noise has a standard deviation of {std * private.unit:.2g}, "
+            f"{own_records.units(private)}. Ask for fewer nats to hide anything"
+        )
+    if seed is not None:
+        own_records.warn(f"--seed {seed}: {_SEEDED}", _SEEDED)
+
+
+def _engine(private: Collection, public: Collection | None, target: Any, **options: Any) -> ChannelEngine:
+    """Make the engine for the records, calibrated to the public ones or to themselves."""
+    import torch
+
+    from leakbound.engine.engine import ChannelEngine
+    from leakbound.records.collection import WHITE
+
+    source = private if public is None else public
+    with counted(f"calibrating {options['shape']} noise", None), refusing(target), own_records.warned():
+        return ChannelEngine.for_data(
+            torch.from_numpy(source.values),
+            own_records.in_units(target, source),
+            classes=len(private.classes) or None,
+            # Ranges of other values were compared in the units of the files.
+            value_range=(0, WHITE) if private.pictures else (-math.inf, math.inf),
+            calibrate_to_own=public is None,
+            **options,
+        )
+
+
+def _released(
+    engine: ChannelEngine, private: Collection, whose: Sequence[str] | None
+) -> tuple[Iterator[np.ndarray], int]:
+    """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record.
+
+    With owners each record has a copy of its own, which counts for all owners of equal records.
+    """
+    from leakbound.records.records import first_copies
+
+    if whose is not None:
+        return _noisy(engine, private.values, private.origin, whose), 0
+    alone, which = np.unique(first_copies(private.values), return_inverse=True)
+    if len(alone) == len(which):
+        return _noisy(engine, private.values, private.origin), 0
+    rows = np.concatenate([*_noisy(engine, private.values[alone], private.origin)])
+    return (rows[row : row + 1] for row in which), len(which) - len(alone)
+
+
+def _noisy(
+    engine: ChannelEngine, values: np.ndarray, origin: Path, whose: Sequence[str] | None = None
+) -> Iterator[np.ndarray]:
+    """Yield a noisy copy of each record, batch by batch, in the units of the records.
+
+    Raises:
+        BadParameter: If the noise does not hide one of the records.
+    """
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    size = max(1, min(_BATCH, _VALUES // values[0].size))
+    loader = DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
+    at = 0
+    with counted("releasing", len(values)) as each, own_records.warned():
+        try:
+            for (batch,) in engine.protect(loader, owner=whose):
+                yield batch.numpy()
+                at += len(batch)
+                each(len(batch))
+        except GuaranteeError as error:
+            reason = own_records.with_options(str(error))
+            raise typer.BadParameter(f"{origin}: records {at} to {at + size - 1}: {reason}") from error
+
+
+def _write(folder: Path, private: Collection, released: Iterator[np.ndarray], values: str) -> dict[str, Any]:
+    """Write the copies as they are released, and return their form and the share of clipped values."""
+    from leakbound.records.collection import WHITE, pixel_levels, write_pictures
+
+    if private.pictures and values == "png":
+        clipped: list[int] = []
+
+        def rounded() -> Iterator[np.ndarray]:
+            for batch in released:
+                clipped.append(int(np.count_nonzero((batch < 0) | (batch > WHITE))))
+                yield pixel_levels(batch)
+
+        write_pictures(folder, private, rounded())
+        return {
+            "form": "arrays, 8 bits" if private.kind == "images" else f"{private.kind}, PNG of 8 bits",
+            "clipped": sum(clipped) / private.values.size,
+            "remark": _ROUNDED,
+        }
+    if private.kind == "table" and private.stored is not None and private.labels is not None:
+        restored = private.restored(np.concatenate([*released]))
+        private.stored.write(folder / private.file_name, restored, private.labels)
+        return {"form": "table", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
+    path = folder / ("images.npy" if private.pictures else private.origin.name)
+    noisy = np.lib.format.open_memmap(path, "w+", np.dtype(np.float32), private.values.shape)
+    at = 0
+    for batch in released:
+        noisy[at : at + len(batch)] = private.restored(batch) * np.float32(private.unit)
+        at += len(batch)
+    noisy.flush()
+    if private.labels is not None:
+        np.save(folder / "labels.npy", private.labels)
+    return {"form": "array, float32", "clipped": 0.0, "remark": "as the channel released them, not clipped"}
+
+
+def _statement(
+    engine: ChannelEngine,
+    private: Collection,
+    public: Collection | None,
+    candidates: int,
+    copies: int,
+    group: int,
+) -> dict[str, Any]:
+    """Describe a protection: channel, target, leakage of each record, assumptions."""
+    calibration = engine.calibration
+    channel = calibration.channel
+    moments = calibration.moments
+    leakage = engine.leakage()
+    statement = _copies_statement(engine, private, leakage, group)
+    planned = engine.target.uses or 1
+    # Errors after copies of other channels are not computed.
+    alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
+    # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
+    shown: Callable[[float], float] = rounded_up if public is None else float
+    deviations = own_records.deviations(channel)
+    return {
+        "leakbound": __version__,
+        "channel": {
+            "shape": channel.shape,
+            "capacity": shown(calibration.information(1)),
+            "std": {name: shown(private.unit * value) for name, value in deviations.items()},
+            "units": own_records.units(private),
+            "calibrated_to": own_records.calibrated_to(public),
+            "records": moments.count,
+            "shrinkage": shown(moments.shrinkage),
+        },
+        "noise": "secure" if engine.secure else "seeded",
+        "uses": leakage.fresh_uses,
+        "records": len(private),
+        "repeated": copies,
+        "shape": list(private.values.shape[1:]),
+        "classes": len(private.classes),
+        "class_counts": private.counts,
+        "planned": {
+            "uses": planned,
+            "values": shown(calibration.information(planned)),
+            "record": shown(calibration.information(planned) + (leakage.labels or 0.0)),
+        },
+        "leakage": {
+            "record": shown(leakage.record),
+            "values": shown(leakage.joint),
+            "label": leakage.labels or 0.0,
+            "all_records": shown(leakage.dataset),
+            "mse_linear": shown(private.unit**2 * calibration.linear_error(leakage.fresh_uses))
+            if alone
+            else None,
+            "mse_mean": shown(private.unit**2 * calibration.linear_error(0)),
+            "identification": shown(naming_bound(leakage.joint, candidates)),
+            "candidates": candidates,
+        },
+        "statement": statement.numbers(),
+        "assumed": list(_assumed(engine, private, public, copies)),
+    }
+
+
+def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account, group: int) -> Statement:
+    """State what the copies reveal, with all else that the ledger of the engine has counted."""
+    labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
+    unit: Any = "owner" if leakage.owned else "record"
+    facts = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
+    if engine.calibrate_to_own:  # all digits would identify the records
+        uncovered = ("the noise itself, a statistic of these records",)
+        return state("the noisy copies", added=rounded_up(leakage.joint), uncovered=uncovered, **facts)
+    return state("the noisy copies", added=leakage.joint, **facts)
+
+
+def _assumed(
+    engine: ChannelEngine, private: Collection, public: Collection | None, copies: int
+) -> Iterator[str]:
+    """Yield the assumptions of the numbers, one sentence each."""
+    moments = engine.calibration.moments
+    count = moments.count
+    uses = engine.target.uses or 1
+    if public is None:
+        yield (
+            f"the noise is calibrated to the mean and covariance of these {count} records, so no bound holds "
+            "against whoever knows the other records; --public PATH takes records that an attacker may know"
+        )
+    else:
+        yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
+    if few := own_records.shrunk(moments):
+        yield few
+    yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
+    planned = f"of the {uses} that are planned " if uses > 1 and not engine.leakage().owned else ""
+    if engine.ledger is None:
+        yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
+    else:
+        yield (
+            f"the leakage is that of all copies and trainings that {engine.ledger.name} has counted of these "
+            f"values {engine.counts()}, and of none before: add that of copies that were resized, converted or "
+            "standardized in another way"
+        )
+    if private.left_out:
+        yield f"{private.left_out} records, of which something is missing, were left out and have no copy"
+    if copies:
+        yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
+    if private.scale is not None:
+        by = "public records" if public is not None else "records themselves"
+        yield f"values were standardized by mean and standard deviation of the {by}, and brought back into their units"
+    if engine.leakage().owned:
+        yield "owners are named rightly: nats of all records of an owner are added up, whatever these have in common"
+    else:
+        yield "each person is there once: what several records of one person reveal adds up: --owner"
+    rest = "order, number and size of the records are not protected"
+    yield {
+        "folders": f"names of files and {'class ' if private.classes else ''}folders, {rest}",
+        "parquet": f"the column {private.column!r}, {rest}; all other columns are left out",
+        "table": f"the column {private.column!r}, names of columns, {rest}; columns that were left out are not there",
+        "array": rest,
+        "images": f"{'labels, ' if private.classes else ''}{rest}; other arrays of the file are left out",
+    }[private.kind]
+    if not engine.secure:
+        yield _SEEDED
+
+
+def _text(statement: dict[str, Any], out: Path) -> str:
+    """Write the statement for people."""
+    channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
+    std = channel["std"]
+    errs = "after several channels is not computed; it errs by less than after one"
+    if (error := leakage["mse_linear"]) is not None:
+        errs = f"errs by {error:.4g} squared per value"
+    plan, planned = statement["planned"], []
+    if plan["uses"] > 1:
+        planned = [
+            f"planned          {plan['uses']} uses with fresh noise together: {plan['values']:.6g} nats by the values, "
+            f"{plan['record']:.6g} with the label"
+        ]
+    lines = [
+        f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
+        f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
+        f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
+        f"leakage          {statement['statement']['sentence']}",
+        f"by parts         {leakage['values']:.6g} nats by the values, {leakage['label']:.4g} by the label",
+        *planned,
+        f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
+        f"identification   largest probability among {leakage['candidates']} equally likely records by the "
+        f"values: {record_options.limit_text(leakage['identification'])}",
+        f"clipped          {written['clipped']:.1%} of all values; {written['remark']}",
+        "assumed",
+        *(f"  - {assumption}" for assumption in statement["assumed"]),
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,96 @@
+"""Statements on paper of commands: what is released, who sees what, and the digest of the user's data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from leakbound import __version__
+from leakbound.accounting.sheet import Release, StatedData, sheet
+from leakbound.accounting.statement import Statement
+from leakbound.commands.files import check_outputs, refusing
+from leakbound.engine.refusals import GuaranteeError
+from leakbound.engine.sheets import check_sheet, digest, today, write_sheet
+from leakbound.engine.targets import Capacity, Identification, Leakage, Target
+
+
+def check(page: Path, out: Path) -> None:
+    """Refuse a page that is there already, has another name, or would lie in what is given away.
+
+    Raises:
+        BadParameter: If it does.
+    """
+    if page.resolve().is_relative_to(out.resolve()):
+        raise typer.BadParameter(
+            f"--statement {page}: lies in {out}, which is given away, and names the records by their digest; name a "
+            "file elsewhere"
+        )
+    with refusing("--statement", GuaranteeError):
+        check_sheet(page)
+    check_outputs(page, page.with_suffix(".json"))
+
+
+def limit_of(target: Target) -> str:
+    """Write a target as a limit, in words."""
+    together = "one copy" if target.uses in (None, 1) else f"{target.uses} copies together"
+    if isinstance(target, Capacity):
+        return f"at most {target.nats:g} nats by each copy"
+    if isinstance(target, Leakage):
+        return f"at most {target.nats:g} nats by {together}"
+    if isinstance(target, Identification):
+        return f"identified among {target.among} with a probability of at most {target.probability:g} by {together}"
+    return f"the best linear estimate from {together} errs by at least {target.mse:g} squared per value"  # type: ignore[attr-defined]
+
+
+def of_copies(
+    page: Path, written: Mapping[str, Any], path: Path, out: Path, people: int | None, limit: str
+) -> None:
+    """Write the statement of noisy copies.
+
+    Args:
+        page: The page.
+        written: Plain values of ``protection.json``.
+        path: The user's records.
+        out: Folder of the copies.
+        people: Number of owners, None if they are not known.
+        limit: Limit that was asked for.
+    """
+    labels = f", and the labels of {written['classes']} classes as they are" if written["classes"] else ""
+    facts = sheet(
+        {"the noisy copies": Statement.from_numbers(written["statement"])},
+        StatedData(str(path), written["records"], people, *digest(path)),
+        Release(
+            "noisy copies of the records",
+            str(out),
+            written["digest"],
+            (
+                (
+                    "Whoever has the copies",
+                    f"one noisy copy of each record, their number, order and size{labels}",
+                ),
+                ("You alone", "the records, a ledger, and this page"),
+            ),
+            limit,
+        ),
+        version=__version__,
+        date=today(),
+        assumptions=written["assumed"],
+    )
+    write_sheet(page, facts)
+
+
+def of_networks(
+    page: Path,
+    bounds: Mapping[str, Statement],
+    data: StatedData,
+    release: Release,
+    assumptions: tuple[str, ...],
+    *,
+    replace: bool = False,
+) -> None:
+    """Write the statement of trained networks. Arguments are those of :func:`leakbound.accounting.sheet.sheet`."""
+    facts = sheet(bounds, data, release, version=__version__, date=today(), assumptions=assumptions)
+    write_sheet(page, facts, replace=replace)

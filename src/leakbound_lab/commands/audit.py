@@ -1,0 +1,222 @@
+"""Command: the leakage that attacks on a run or on the user's network demonstrate, compared with its bound."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from leakbound.commands import record_options
+from leakbound.commands.terminal import text_table
+from leakbound.registry import nearest
+from leakbound.storage.tables import SCORES, read_record, read_table
+from leakbound.words import printable
+from leakbound_lab.config.reading import load
+from leakbound_lab.jobs.paths import output
+from leakbound_lab.jobs.table import RunTable
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.job_settings import ConfigOption
+from leakbound_lab.steps.tabulate import MEMBERSHIP, membership_scores
+
+_COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
+
+
+_NETWORK = "For a network of your own"
+
+
+def _option(metavar: str, text: str) -> Any:
+    """Make an option of an audit of the user's network."""
+    return typer.Option(metavar=metavar, rich_help_panel=_NETWORK, help=text)
+
+
+def audit(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Name of a run of the workflow, e.g. digits/lenet/natural-4/n300-b32."),
+    ] = None,
+    configfile: ConfigOption = Path("config/config.yaml"),
+    confidence: Annotated[
+        float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)
+    ] = 0.95,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
+    checkpoint: Annotated[
+        Path | None,
+        _option(
+            "FILE",
+            "File of the network. The script's function load(path) reads it. Without such a function it must "
+            "be a file that torch.save wrote.",
+        ),
+    ] = None,
+    script: Annotated[
+        str | None,
+        _option(
+            "FILE:FUNCTION",
+            "Python file and a function in it. The function of (network, records, labels) returns logits of "
+            "all classes or a loss of each record. The file is executed with all your rights.",
+        ),
+    ] = None,
+    members: Annotated[
+        Path | None,
+        _option(
+            "PATH",
+            "Members, the records of the training: .npz with arrays records and labels, a folder with a "
+            "subfolder of images for each class, a Parquet file of images, or a table .csv or .parquet. Images "
+            "are levels from 0 to 255 of shape (n, colors, height, width), and classes are numbered in the "
+            "order of their names.",
+        ),
+    ] = None,
+    others: Annotated[
+        Path | None, _option("PATH", "Non-members of the same distribution, in the same form.")
+    ] = None,
+    references: Annotated[
+        Path | None,
+        _option(
+            "NPZ",
+            "Outputs of two or more reference networks for the same records: arrays members and others. In "
+            "addition, 1 for each record that a network was trained on and 0 for the rest: inside_members and "
+            "inside_others.",
+        ),
+    ] = None,
+    canaries: Annotated[
+        Path | None,
+        _option(
+            "NPZ", "Canaries: arrays records, labels, and included, which is 0 or 1 by a fair coin for each."
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        _option("EPSILON", "Bound to test: epsilon for adding or removing one record, at --delta."),
+    ] = None,
+    delta: Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")] = None,
+    nats: Annotated[
+        float | None,
+        _option("NATS", "Bound to test: mean nats one use reveals about a record and its label."),
+    ] = None,
+    uses: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=10**9,
+            rich_help_panel=_NETWORK,
+            help="Number of uses of each record, by which --nats is multiplied.",
+        ),
+    ] = 1,
+    out: Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2**32 - 1,
+            rich_help_panel=_NETWORK,
+            help="Seed of the split into halves and of the attack networks.",
+        ),
+    ] = 0,
+    label: record_options.LabelOption = "label",
+    image: record_options.ImageOption = "image",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    exclude: record_options.ExcludeOption = None,
+    owner: record_options.OwnerOption = None,
+) -> None:
+    """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
+
+    Audit a run of the workflow, RUN, from the results of its attacks. Or audit a network of your own, from
+    --checkpoint, --script, --members and --others. The script is executed, so use only files that you trust.
+
+    Example: leakbound audit digits/mlp/natural-4/n400-b32
+
+    Example: leakbound audit --checkpoint network.pt --script my_score.py:score --members mine --others
+    public
+    """
+    needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
+    more = (references, canaries, epsilon, delta, nats, out, resize, color, span, exclude, owner)
+    if run is not None:
+        if any(value is not None for value in (*needed.values(), *more)):
+            raise typer.BadParameter(
+                f"RUN = {run!r}: is a run of the workflow; for a network of your own leave it out"
+            )
+        _audit_run(run, configfile, confidence, as_json)
+    elif checkpoint is None or script is None or members is None or others is None:
+        missing = ", ".join(name for name, value in needed.items() if value is None)
+        raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
+    else:
+        from leakbound.records.pixels import PictureForm
+        from leakbound_lab.commands.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
+
+        bound = stated_bound(epsilon, delta, nats, uses)
+        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
+        form = PictureForm(resize, color, span)
+        reading = {"label": label, "image": image, "form": form, "exclude": exclude or ()}
+        audit_checkpoint(files, bound, confidence, seed, out, as_json, owner=owner, **reading)
+
+
+def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
+    """Compare the leakage that attacks on a run demonstrate with the bound of its accountant."""
+    from leakbound.accounting.lower_limits import evidence
+
+    table = job_list(load(configfile)).table
+    root = Path(table.config.root)
+    attacks = _demonstrating(table, run, configfile)
+    files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
+    if missing := [str(path) for path in files.values() if not path.is_file()]:
+        raise typer.BadParameter(
+            f"RUN = {run!r} was not attacked yet: {', '.join(missing)} does not exist; make it by snakemake "
+            f"-j 2 --configfile {configfile} -- {' '.join(missing)}"
+        )
+    rows = {name: read_table(path, SCORES, "attack") for name, path in files.items()}
+    leakage: Any = None
+    statements: dict[str, Any] = {}
+    if table.runs[run].rounds:
+        record = read_record(output(root, "train", run, "provenance"), "train")
+        leakage, statements = record.get("leakage"), record.get("statement") or {}
+    scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
+    limits = evidence(rows, scores, leakage, confidence, uploads)
+    listed = [limit.to_dict() for limit in limits]
+    if as_json:
+        facts = {"run": run, "confidence": confidence, "statement": statements, "evidence": listed}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{each['sentence']}\n" for each in statements.values())
+        if statements and not statements["replica"]["secure"]:
+            sys.stdout.write("allowed: what would be allowed if the noise were secret\n")
+        cells = [[_text(limit[name]) for name in _COLUMNS] for limit in listed]
+        sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
+    if alarms := [limit for limit in limits if limit.alarming]:
+        sys.stderr.write(
+            f"leakbound: alarm: {len(alarms)} of {len(limits)} lower limits lie above what the accountant of {run} "
+            "allows. A limit is wrong by chance in 1 - confidence of all cases; if more data agree, the noise or the "
+            "accountant is wrong.\n"
+        )
+        raise typer.Exit(1)
+
+
+def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
+    """List the attacks on a run that demonstrate leakage.
+
+    Raises:
+        BadParameter: If the configuration has no such run, or no such attack on it.
+    """
+    if run not in table.runs:
+        raise typer.BadParameter(
+            f"RUN = {run!r}: {configfile} makes no such run; {nearest(run, sorted(table.runs))}"
+        )
+    demonstrating = sorted(name for name, attack in table.config.attacks.all().items() if attack.demonstrates)
+    attacks = [name for name in table.attacks[run] if name in demonstrating]
+    if not attacks:
+        raise typer.BadParameter(
+            f"RUN = {run!r}: no study of {configfile} asks for an attack on it that demonstrates anything; "
+            f"add one of {', '.join(demonstrating)} to attacks of {table.first_study[run]}"
+        )
+    return attacks
+
+
+def _text(value: object) -> str:
+    """Write a cell of the table."""
+    if value is None or value == -1:
+        return "-"
+    if isinstance(value, float):
+        return "inf" if math.isinf(value) else f"{value:.4g}"
+    return printable(str(value))

@@ -1,0 +1,460 @@
+"""Command: which protection is worth its cost on one's own records, by the whole workflow."""
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import typer
+import yaml
+from jaxtyping import Float
+
+from leakbound import storage
+from leakbound.accounting.sheet import Release, StatedData
+from leakbound.channels.calibration import water_filling
+from leakbound.channels.covariance import population_moments
+from leakbound.channels.randomized_response import RandomizedResponse
+from leakbound.channels.shapes import Natural
+from leakbound.commands import own_records, owners, record_options, sheets
+from leakbound.commands.files import refusing
+from leakbound_lab.config import comparing
+from leakbound_lab.config.comparing import OwnImages
+from leakbound_lab.config.data import ORIGINALS, DatasetConfig
+from leakbound_lab.config.defenses import NOISE_BATCHES, Undefended
+from leakbound_lab.config.reading import config_of, load
+from leakbound_lab.config.training import TrainingConfig
+from leakbound_lab.config.whole import Config
+from leakbound_lab.datasets import Drawing, ImageDataset, Split, prepare
+from leakbound_lab.jobs.job_costs import job_cost, wall_seconds
+from leakbound_lab.jobs.paths import output
+from leakbound_lab.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
+from leakbound_lab.steps.inputs import read_dataset
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.results import read_usage
+
+if TYPE_CHECKING:
+    from leakbound_lab.figures.report.decision import Decision
+
+_EMBEDDED = "digits"
+_DATA = "LEAKBOUND_DATA"
+_WITH_OWNERS = (".csv", ".parquet", ".npz")
+_ROOT = Path(__file__).parents[4]  # clone of the repository that holds the workflow
+
+
+def compare(
+    records: Annotated[
+        str,
+        typer.Argument(
+            help="Records with labels: folder with a subfolder of images for each class, images or a table of numbers "
+            "as .parquet, in shards or as datasets.save_to_disk writes them, table .csv, .tsv or .gz, or arrays .npz, "
+            ".mat or IDX; or the word digits for the images in the package."
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the results' folder. Default: compare_ and the file's name.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=1, max=100_000, help="Time on an idle machine. More allow more replicas.")
+    ] = 10,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=10_000, help="Jobs at the same time.")] = 2,
+    members: Annotated[
+        int | None,
+        typer.Option(min=30, max=100_000, help="Records that one client trains on. Default: as many as fit."),
+    ] = None,
+    sees: Annotated[
+        Literal["uploads", "weights"],
+        typer.Option(help="What the attacker sees: each upload, as a server, or the last weights alone."),
+    ] = "uploads",
+    label: record_options.LabelOption = "label",
+    resize: record_options.ResizeOption = None,
+    color: record_options.ColorOption = None,
+    span: record_options.RangeOption = None,
+    image: record_options.ImageOption = "image",
+    exclude: record_options.ExcludeOption = None,
+    categories: record_options.CategoriesOption = None,
+    missing: Annotated[
+        Literal["drop", "keep"] | None,
+        typer.Option(
+            help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. "
+            "keep: such numbers are measurements. Default: refuse them."
+        ),
+    ] = None,
+    owner: record_options.OwnerOption = None,
+    standardize: Annotated[
+        bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
+    ] = True,
+    label_nats: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            help="Most nats that a label reveals, by one randomized response, the same for all defenses. "
+            "Default: labels are kept, and reveal up to the logarithm of the number of classes.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of splits, networks and noise.")] = 0,
+    profile: Annotated[str | None, typer.Option(help="Snakemake profile, e.g. profiles/slurm.")] = None,
+    run: Annotated[bool, typer.Option("--run/--no-run", help="Run, or only write the configuration.")] = True,
+) -> None:
+    """Compare defenses on your own records. Write one page on which is worth its cost and what is undecided.
+
+    The same small network is trained on the same records with each defense: plain SGD at all its learning
+    rates and stopping times, clipping, three shapes of channel at three targets, and DP-SGD at three noise
+    levels. The strongest attacks are run on each, also that of a server that sees every upload. The same
+    command resumes an interrupted comparison. You can change the configuration that it writes and run it by
+    snakemake.
+
+    Example: leakbound compare photos --minutes 30
+
+    Example: leakbound compare patients.csv --label diagnosis --exclude patient_id
+    """
+    if not (_ROOT / "workflow" / "Snakefile").is_file():
+        raise typer.BadParameter(
+            "compare runs the workflow, which the installed package does not hold: clone the repository, and "
+            "call leakbound from its environment (README)"
+        )
+    preset = _preset(name, records)
+    home = _ROOT / "results" / preset
+    target = home / "compare.yaml"
+    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude or ()}
+    encoded = {"categories": categories or (), "missing": missing}
+    attacked = {"members": members, "seed": seed, "sees": sees}
+    of = records if records == _EMBEDDED else os.path.realpath(records)
+    form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
+    options: dict[str, object] = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
+    options |= {name: value for name, value in {**encoded, "owner": owner}.items() if value}
+    reading |= {**encoded, "owner": owner}
+    inputs = [f"{name} {json.dumps(value)}" for name, value in options.items()]
+    if target.is_file():
+        made = re.search(r"^# Inputs: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        if made and (other := [text for text in made[1].split("; ") if text not in inputs]):
+            raise typer.BadParameter(
+                f"{target.relative_to(_ROOT)} is for {'; '.join(other)}: give the same, or another --name"
+            )
+        sys.stderr.write(
+            "leakbound: resuming the existing configuration; give another --name for a new one\n"
+        )
+    else:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
+        try:
+            images, folder = _records_of(records, home, (resize, color, span), standardize, seed, **reading)
+            dataset = replace(images, label_nats=label_nats), folder
+            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, inputs)
+        except BaseException:
+            shutil.rmtree(home / "records", ignore_errors=True)
+            with suppress(OSError):  # nothing was written, unless the folder was there before
+                home.rmdir()
+            raise
+    data = {_DATA: str(home / "records")} if (home / "records").is_dir() else {}
+    config = load(target)
+    said = f"{target}: the configuration of this comparison\n"
+    sys.stdout.write("\n".join([*comparing.shares(config), said]))
+    if not run:
+        return
+    words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
+    words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
+    running = subprocess.Popen(words, cwd=_ROOT, env={**os.environ, **data})
+    began, before = time.monotonic(), _planned_left(config, jobs)
+    try:
+        while running.poll() is None:
+            try:
+                running.wait(60 * minutes)
+            except subprocess.TimeoutExpired:
+                passed = (time.monotonic() - began) / 60
+                sys.stderr.write(_overdue(minutes, passed, before, _planned_left(config, jobs)))
+    finally:
+        running.wait()  # Ctrl-C reaches Snakemake too, which ends its jobs
+    if running.returncode:
+        raise typer.Exit(running.returncode)
+    _write_page(config, home)
+
+
+def _preset(name: str | None, records: str) -> str:
+    """Return the name of the configuration.
+
+    Raises:
+        BadParameter: If it is no name of a folder.
+    """
+    plain = unicodedata.normalize("NFKD", Path(records).stem).encode("ascii", "ignore").decode()
+    chosen = name or "compare_" + (re.sub(r"\W+", "_", plain).strip("_").lower()[:50] or "records")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", chosen):
+        raise typer.BadParameter(
+            f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos"
+        )
+    return chosen
+
+
+def _configured(
+    records: str, preset: str, copy: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
+) -> dict[str, Any]:
+    """Make the values of a new configuration, with as many replicas as the time allows.
+
+    Raises:
+        BadParameter: If there are too few records, or not enough time for a comparison that can decide
+            anything.
+    """
+    images, folder = copy
+    if images.count < comparing.LEAST_RECORDS:
+        held = images.count + images.test
+        raise typer.BadParameter(
+            f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for "
+            f"tests, {math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
+        )
+    prepared = _prepared(images, folder, attacked["seed"])
+    if images.label_nats is not None:
+        with refusing("--label-nats"):
+            RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
+    capacities = comparing.targets(_eigenvalues(prepared))
+    pace = _pace()
+    shortest = 0.0
+    for replicas in range(comparing.MOST_REPLICAS, comparing.FEWEST_REPLICAS - 1, -1):
+        values = comparing.comparison(images, preset, capacities, replicas=replicas, **attacked)
+        shortest = pace * _planned_minutes(values, jobs)
+        # Starts and the page take the rest.
+        if shortest <= 0.85 * minutes or replicas == comparing.FEWEST_REPLICAS:
+            break
+    fit = values["datasets"][images.name]["members"]
+    if fit < (attacked["members"] or 0):
+        raise typer.BadParameter(
+            f"--members {attacked['members']}: {records} leaves at most {fit} for one client"
+        )
+    if shortest > minutes:
+        sys.stderr.write(
+            f"leakbound: warning: --minutes {minutes:g}: {comparing.FEWEST_REPLICAS} replicas, the fewest that "
+            f"can decide anything, take about {math.ceil(shortest)} minutes with -j {jobs}; interrupt it "
+            "whenever you like, the same command resumes it\n"
+        )
+    return values
+
+
+def _records_of(
+    records: str, home: Path, form: record_options.Form, standardize: bool, seed: int, **reading: Any
+) -> tuple[OwnImages, Path | None]:
+    """Copy the records, and return facts about them with the folder, None for those of the package.
+
+    Raises:
+        BadParameter: If the options do not fit the records.
+    """
+    from leakbound.records.tables import is_table, load_table
+    from leakbound_lab.datasets.own import copy_table, write_dataset
+
+    path = record_options.path_of(records)
+    folder = home / "records"
+    if is_table(path):
+        if any(form):
+            raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
+        encoded = {name: reading[name] for name in ("categories", "missing")}
+        owner = reading["owner"]
+        exclude = owners.left_out(path, owner, [*reading["exclude"]]) or ()
+        table = load_table(path, reading["label"], exclude, **encoded)
+        changed = bool(reading["exclude"] or any(encoded.values()))
+        if owner is not None and (changed or path.is_dir() or path.suffix.lower() not in _WITH_OWNERS):
+            raise typer.BadParameter(
+                f"--owner {owner}: {records} would be written again without its owners; give one file "
+                f"{', '.join(_WITH_OWNERS)} that needs no --exclude, --categories or --missing"
+            )
+        name, train, test = copy_table(folder, table, changed=changed)
+        columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
+        own_records.say_classes(path, table.classes, table.labels, columns)
+        if table.left_out:
+            sys.stderr.write(f"leakbound: {path}: {table.left_out} records lack something and are left out\n")
+        if advice := table.advice():
+            sys.stderr.write(f"leakbound: {advice}\n")
+        settings = {"path": name, "label": reading["label"], "standardize": standardize}
+        settings |= {} if owner is None else {"owner": owner}
+        rows, columns = table.values.shape[1:]
+        return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
+    if reading.pop("owner") is not None:
+        raise typer.BadParameter(
+            f"--owner: {records} holds images, whose owners a comparison does not know; write their features as a table"
+        )
+    if form[0] not in (None, *comparing.SIDES):
+        raise typer.BadParameter(
+            f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
+            f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of "
+            "these"
+        )
+    if records == _EMBEDDED:
+        digits = ORIGINALS[_EMBEDDED]
+        return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
+    collection, _ = own_records.read_both(path, None, form, labelled=True, **reading)
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = write_dataset(folder, "own", collection, seed)
+    height, width = collection.values.shape[2:]
+    return OwnImages("own", "parquet_shown", train, test, height, width), folder
+
+
+def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
+    """Prepare the records as the workflow does from the folder of their copy, with their true labels."""
+    before = dict(os.environ)
+    os.environ.update({_DATA: str(folder)} if folder else {})
+    try:
+        return prepare(images.name, DatasetConfig(**images.settings), seed)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _eigenvalues(dataset: ImageDataset) -> Float[np.ndarray, " d"]:
+    """Compute the eigenvalues of the covariance of the attacker's records."""
+    aux = dataset.aux.images
+    return Natural.decompose(population_moments(aux.reshape(len(aux), -1))).eigenvalues
+
+
+def _recoverable(eigenvalues: Float[np.ndarray, " d"]) -> Callable[[float], float]:
+    """Return the function from nats to the share of the variance of Gaussian records that they can reveal."""
+    return lambda nats: 1.0 - water_filling(eigenvalues, nats).distortion / float(eigenvalues.sum())
+
+
+def _pace() -> float:
+    """Time training steps for about a second, and return the ratio to their time in the packaged table."""
+    from leakbound_lab.training.efficiency import measure_steps
+    from leakbound_lab.training.request import TrainingRequest
+
+    images = np.random.default_rng(0).uniform(-1, 1, (640, 1, 32, 32)).astype(np.float32)
+    split = Split(images, np.arange(640) % 10)
+    request = TrainingRequest(
+        dataset=ImageDataset("random", tuple("0123456789"), split, split, split, Drawing(280, 80, 0)),
+        model="mlp",
+        defense=Undefended(),
+        level=None,
+        rounds=1,
+        batch_size=STEP_RECORDS,
+        learning_rates=(1e-4,),
+        config=TrainingConfig(),
+        seed=0,
+        slug="pace",
+    )
+    times = measure_steps({"none": request}, steps=64 * NOISE_BATCHES, repeats=2, max_seconds=0.4)
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    return float(times["seconds"].min()) / costs.on_cpu("step_none", "mlp", 1)
+
+
+def _planned_left(config: Config, jobs: int) -> float:
+    """Plan the minutes of the jobs whose files are not all there, as :func:`_planned_minutes` does."""
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    left = [
+        job
+        for job in job_list(config)
+        if not all((_ROOT / Path(path)).exists() for path in job.outputs.values())
+    ]
+    return (wall_seconds([job_cost(job, costs) for job in left], jobs) or 0.0) / 60
+
+
+def _overdue(minutes: float, passed: float, before: float, left: float) -> str:
+    """Say that the time is over that was planned, and how long the rest takes at the pace so far.
+
+    Args:
+        minutes: Time that was asked for.
+        passed: Minutes since the start.
+        before: Planned minutes of all jobs at the start.
+        left: Planned minutes of the jobs that are left.
+    """
+    rest = "it is not known how long the rest takes, because no planned job is done yet"
+    if before > left:
+        rest = f"at the pace so far about {math.ceil(left * passed / (before - left))} minutes are left"
+    return (
+        f"leakbound: warning: --minutes {minutes:g}: {passed:.0f} have passed, {rest}; interrupt it whenever you like, "
+        "the same command resumes it\n"
+    )
+
+
+def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
+    """Plan the minutes of a configuration on the machine that the packaged costs were measured on."""
+    costs = UnitCosts(read_costs(PACKAGED), "cpu")
+    config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
+    estimates = [job_cost(job, costs) for job in job_list(config)]
+    return (wall_seconds(estimates, jobs) or 0.0) / 60
+
+
+def _store(target: Path, values: Mapping[str, Any], folder: Path | None, inputs: list[str]) -> None:
+    """Write the configuration, headed by the command that runs it, and by the records and options that it is for."""
+    setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
+    head = [
+        "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
+        f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
+        f"# Inputs: {'; '.join(inputs)}",
+    ]
+    plain = json.loads(json.dumps(values))  # equal lists would be written as references to one
+    text = yaml.safe_dump(plain, sort_keys=False, width=110)
+    storage.write_text(target, "\n".join([*head, text]), sealed=False)
+
+
+def _write_page(config: Config, home: Path) -> None:
+    """Write the page of a finished comparison, and print its first sentences and its path."""
+    from leakbound_lab.figures.report.decision import Decision, decision_page  # slow import
+
+    tables = {path.stem: storage.read_rows(path) for path in sorted((home / "tables").glob("*.parquet"))}
+    dataset = read_dataset(output(home, "prepare", next(iter(config.datasets)), "out"))
+    drawings = {}
+    for path in sorted((home / "figures").rglob("*.svg")):
+        name = path.relative_to(home / "figures").with_suffix("").as_posix()
+        drawings[name] = storage.read_bytes(path, most=storage.limits.TEXT)
+    decision = Decision(
+        config=config,
+        claims=storage.read_rows(home / "claims.parquet"),
+        tables=tables,
+        drawings=drawings,
+        seconds=sum(read_usage(path).cpu_seconds for path in sorted((home / "benchmarks").rglob("*.tsv"))),
+        trainings={
+            run: storage.read_json(output(home, "train", run, "provenance"))
+            for run in tables["comparison"]["run"].unique()
+        },
+        recoverable=_recoverable(_eigenvalues(dataset)),
+        classes=len(dataset.classes),
+        majority=float(np.bincount(dataset.test.labels).max()) / len(dataset.test.labels),
+        columns=dataset.scale.get("columns", ()),
+    )
+    page = home / "decision.html"
+    storage.write_text(page, decision_page(decision), sealed=False)
+    _write_sheet(decision, home)
+    size = f"{page}: {page.stat().st_size / 1e3:.0f} kB"
+    choice, *applied = decision.next_step
+    sys.stdout.write("\n".join([choice, *decision.sentences, *applied, size, ""]))
+
+
+def _write_sheet(decision: "Decision", home: Path) -> None:
+    """Write the statement on paper of a comparison: its networks as they are, first the arm that the page chooses."""
+    arm = decision.winner if decision.winner is not None else decision.nearest
+    arms = list(decision.arms.itertuples())
+    arms.sort(key=lambda row: arm is None or row.Index != arm.name)
+    bounds = {f"{row.label} {row.level}".strip(): row.statement for row in arms}
+    name, dataset = next(iter(decision.config.datasets.items()))
+    prepared = storage.read_json(output(home, "prepare", name, "provenance"))
+    members = int(arms[0].event.population)
+    release = Release(
+        "the networks of a comparison, with noise from a seed",
+        str(home),
+        sees=(
+            (
+                "Whoever has a network or its uploads",
+                "what the table above says of it; the noise can be subtracted",
+            ),
+            ("You alone", "this folder: records, networks, attacks, pages"),
+        ),
+        limit="identification of at most 50 %",
+    )
+    sheets.of_networks(
+        home / "statement.html",
+        bounds,
+        StatedData(
+            f"{dataset.path or name} (members of one network)",
+            members,
+            None,
+            prepared["content"],
+            "the prepared records",
+        ),
+        release,
+        ("the attacker's records are public, and the records have the covariance of these",),
+        replace=True,
+    )

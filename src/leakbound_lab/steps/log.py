@@ -1,0 +1,154 @@
+"""Finished runs in MLflow, one writer at a time. The files stay authoritative."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, Strict
+
+from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
+from leakbound_lab.config.federated import FederatedConfig, FederatedRun
+from leakbound_lab.config.settings import Address, Level, Line, Name, Records, Replicas
+from leakbound_lab.figures.style import style_of
+from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
+from leakbound_lab.steps.job_settings import JobSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_OF_TRAINING = {"provenance": "provenance", "curves": "rows", "rates": "rates"}
+_OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
+Lines = Annotated[tuple[Line, ...], Strict(False)]
+
+
+class LogSettings(JobSettings):
+    """Name and place of a run in MLflow."""
+
+    preset: Name
+    slug: Line
+    dataset: Name
+    model: Name
+    defense: Name
+    level: Level | None
+    rounds: Annotated[int, Field(ge=0)]
+    batch_size: Records
+    replicas: Replicas
+    defense_label: Line
+    level_label: str = ""
+    papers: Lines
+    figures: Lines
+    uri: Address
+    over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """Yield a job for each run and each federated run."""
+    if not table.config.tracking.enabled:
+        return
+    for slug in table.runs:
+        yield _of_run(table, slug)
+    if (section := table.config.federated) is not None:
+        for run in table.all_federated().values():
+            yield _of_federated_run(table, section, run)
+
+
+def _of_run(table: RunTable, slug: str) -> Job:
+    """Return the job that logs a run."""
+    run = table.runs[slug]
+    attacks = {name: table.file("attack", f"{slug}/{name}", "rows") for name in table.attacks[slug]}
+    files: dict[str, Any] = {"attacks": attacks, **table.channel_files(run)}
+    files.pop("spectrum", None)
+    if run.rounds > 0:
+        files |= {option: table.file("train", slug, role) for option, role in _OF_TRAINING.items()}
+    else:
+        files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
+    studies = {name for name, slugs in table.studies.items() if slug in slugs}
+    shown = [key for key, figure in table.figures.items() if figure.study in studies]
+    label = table.config.defense(run.defense).level_label(run.level) if run.defense != "clipping" else ""
+    facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
+    return _job(table, facts, shown, files, table.first_study[slug])
+
+
+def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Job:
+    """Return the job that logs a federated run."""
+    tables = {f"federated/{name}" for name, runs in table.federated.items() if run in runs}
+    shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
+    facts = run.facts(
+        section.communication_rounds, section.batch_size, section.replicas or table.config.replicas
+    )
+    files: dict[str, Any] = {"attacks": {}}
+    files |= {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
+    return _job(table, facts, shown, files, "federated")
+
+
+def _job(
+    table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str
+) -> Job:
+    """Return the job that logs one run."""
+    papers = sorted({key.partition("/")[0] for key in shown})
+    place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
+    settings = {
+        "preset": table.config.preset,
+        "defense_label": style_of(facts["defense"]).label,
+        **facts,
+        **place,
+    }
+    return new_job(table.config, "log", facts["slug"], settings, inputs=files, purpose=purpose)
+
+
+def log(
+    settings: LogSettings,
+    provenance: Path,
+    marker: Path,
+    attacks: dict[str, Path],
+    curves: Path | None = None,
+    rates: Path | None = None,
+    federated: Path | None = None,
+    channel: Path | None = None,
+) -> None:
+    """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
+    from leakbound_lab.tracking.run_description import channel_facts, describe_run
+    from leakbound_lab.tracking.run_records import RunFacts
+    from leakbound_lab.tracking.sending import log_run
+
+    facts = read_record(provenance, "train")
+    tried = read_table(rates, RATES, "train") if rates else None
+    shown = read_table(curves, CURVES, "train") if curves else None
+    attacked = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
+    scores = {name: table[table["chosen"]] for name, table in attacked.items()}
+    if shown is not None and tried is not None:
+        slot = [name for name in ("replica", "learning_rate", "length") if name in shown]
+        shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
+        scores["rates"] = _candidates(tried)
+    if federated:
+        from leakbound_lab.papers.pmidp import run_tables
+
+        kept = read_federated(federated)
+        shown = run_tables.curves(kept)
+        scores = {"federated": run_tables.final_scores(kept)}
+    record = describe_run(
+        RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
+        shown,
+        scores,
+        facts,
+        channel=channel_facts(channel) if channel else None,
+        files=[provenance, *([channel] if channel else [])],
+        over_units=settings.over_units,
+    )
+    outcome = log_run(record, settings.uri, marker)
+    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason}\n")
+
+
+def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
+    """Return validation values of every candidate learning rate as rows of an attack, with the rate as variant."""
+    full = tried[tried["length"] == "full"] if "length" in tried else tried
+    candidates = full.assign(variant=full["learning_rate"].map("{:g}".format), unit=-1)
+    return candidates.melt(
+        ["replica", "variant", "unit"], ["validation_accuracy", "validation_loss"], var_name="metric"
+    )
+
+
+STEP = Step(LogSettings, log, jobs, final=True)

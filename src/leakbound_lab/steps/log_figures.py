@@ -1,0 +1,67 @@
+"""Figures, tables and verdicts of a configuration in one MLflow run."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import Field
+
+from leakbound import storage
+from leakbound_lab.config.settings import Address, Name
+from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
+from leakbound_lab.jobs.paths import OUTPUTS, output
+from leakbound_lab.steps.job_settings import JobSettings
+
+
+class LogFiguresSettings(JobSettings):
+    """Name of the configuration, the store, and the readers of its datasets."""
+
+    preset: Name
+    uri: Address
+    readers: dict[Name, Name] = Field(default_factory=dict)
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """Yield one job, if there are runs and figures and they are logged."""
+    config = table.config
+    if not (config.tracking.enabled and table.runs and table.figures):
+        return
+    files = [
+        *(table.file("tabulate", name) for name in table.tables),
+        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
+        *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
+    ]
+    readers = table.readers()
+    settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
+    uses = {"datasets": sorted({*readers.values()})}
+    yield new_job(
+        config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures"
+    )
+
+
+def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
+    """Write all figures, tables and verdicts of a configuration to one MLflow run."""
+    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.tracking.run_description import describe_figures
+    from leakbound_lab.tracking.sending import log_run
+
+    def is_private(path: Path) -> bool:
+        rows = path.with_suffix(".parquet")  # next to a figure those that it shows
+        return rows.is_file() and bool(withheld(storage.read_rows(rows), settings.readers))
+
+    below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
+    files = sorted(path for path in below if not path.name.startswith(".") and not is_private(path))
+    verdicts = {}
+    claims = output(root, "claims", "claims", "out")
+    if claims.is_file():
+        rows = storage.read_rows(claims)
+        overall = rows[rows["dataset"] == "all"]
+        verdicts = {str(name): int(count) for name, count in overall["verdict"].value_counts().items()}
+        files += [claims, output(root, "claims", "claims", "scoreboard")]
+    for path in files:
+        storage.check(path)
+    outcome = log_run(describe_figures(settings.preset, files, root, verdicts), settings.uri, marker)
+    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason}\n")
+
+
+STEP = Step(LogFiguresSettings, log_figures, jobs, final=True)

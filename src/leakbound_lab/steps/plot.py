@@ -1,0 +1,129 @@
+"""Pictures of figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from pydantic import Field
+
+from leakbound import storage
+from leakbound_lab.config.catalogue import FigureConfig
+from leakbound_lab.config.settings import Name
+from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
+from leakbound_lab.registries import PLOTS
+from leakbound_lab.steps.job_settings import JobSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_WITHHELD = (
+    "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
+)
+
+
+class PlotSettings(JobSettings):
+    """A figure."""
+
+    figure: FigureConfig
+    readers: dict[Name, Name] = Field(default_factory=dict)
+    ran: dict[Name, Any] = Field(default_factory=dict)
+
+
+def jobs(table: RunTable) -> Iterator[Job]:
+    """Yield a job for each figure."""
+    readers = table.readers()
+    ran = table.config.model_dump(mode="json", include={"datasets", "federated"})
+    for key, figure in table.figures.items():
+        yield new_job(
+            table.config,
+            "plot",
+            key,
+            {
+                # Claims do not change the picture.
+                "figure": figure.model_dump(mode="json", exclude={"claims"}),
+                "readers": readers,
+                "ran": ran if figure.facts else {},
+            },
+            inputs={"rows": table.rows_file(figure)},
+            uses={"plots": [figure.plot], "datasets": sorted({*readers.values()})},
+            purpose="figures",
+            work=lambda: [Work("disk", 2e5)],  # a vector picture and a pixel picture, typically
+        )
+
+
+def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
+    """Draw one figure from its rows, without pictures of records that may not be published."""
+    from leakbound_lab.claims.selection import select, shown_rows
+    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.figures.notes import notes, with_epsilon
+
+    stem = svg.with_suffix("")
+    if png != stem.with_suffix(".png"):
+        raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
+    figure = settings.figure
+    table = storage.read_rows(rows)
+    chosen = with_epsilon(shown_rows(figure, table), table)
+    if chosen.empty:
+        select(table, figure.select)  # its error names the condition that leaves nothing
+    if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
+        chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
+    write_figure(figure, chosen, stem, private, notes(figure, table, settings.ran))
+    storage.write_rows(shown, chosen)
+
+
+def write_figure(
+    figure: FigureConfig,
+    rows: pd.DataFrame,
+    stem: Path,
+    withheld: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """Write a figure to ``<stem>.svg`` and ``<stem>.png``. Equal rows give equal bytes.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that the figure shows.
+        stem: Path of both files without suffix.
+        withheld: Datasets whose pictures were left out of the rows. If there are any, the figure only says
+            so.
+        notes: Sentences under the figure (:func:`leakbound_lab.figures.notes.notes`).
+
+    Raises:
+        ConfigError: If an option of the plot is wrong.
+        SelectionError: If the rows lack what the plot needs.
+    """
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    from leakbound_lab.figures import style
+    from leakbound_lab.figures.notes import caption
+    from leakbound_lab.figures.plots.plotting import write_png
+
+    with style.applied():
+        picture = picture_of(figure, rows, withheld)
+        facts = {"Date": None, "Title": figure.title, "Description": caption(figure, rows, notes)}
+        with storage.atomic(stem.with_name(f"{stem.name}.svg")) as path:
+            FigureCanvasSVG(picture).print_svg(path, metadata=facts)
+        with storage.atomic(stem.with_name(f"{stem.name}.png")) as path:
+            write_png(picture, path, figure.title)
+
+
+def picture_of(figure: FigureConfig, rows: pd.DataFrame, withheld: Sequence[str] = ()) -> Figure:
+    """Draw a figure in the current style, or one that names datasets whose pictures may not be published.
+
+    Args:
+        figure: Entry of the catalogue.
+        rows: All rows that the figure shows.
+        withheld: As in :func:`write_figure`.
+    """
+    from leakbound_lab.figures.plots.plotting import placeholder
+
+    if withheld:
+        return placeholder(_WITHHELD.format(", ".join(withheld)))
+    return PLOTS.get(figure.plot)(rows, options=figure.options)
+
+
+STEP = Step(PlotSettings, plot, jobs, final=True)

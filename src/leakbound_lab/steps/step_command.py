@@ -1,0 +1,192 @@
+"""Commands of the workflow's rules: results of a configuration, made by their names."""
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from leakbound import storage
+from leakbound.commands.files import check_outputs
+from leakbound.storage.provenance import settings_hash
+from leakbound_lab.config.reading import config_of, load
+from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs import coordination
+from leakbound_lab.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_together
+from leakbound_lab.jobs.paths import OUTPUTS, RULES
+from leakbound_lab.steps.job_settings import ConfigOption, read_settings
+
+_OF_A_RUN = ".configuration.json"  # as workflow/rules/common.smk names it
+
+
+def as_command(step: Step) -> Callable[..., None]:
+    """Make the command of a rule, which makes results of a configuration by their names.
+
+    Args:
+        step: Step whose results the rule makes, and whose function describes them.
+    """
+    rule = RULES.get(step.name, step.name)
+
+    def run(
+        names: Annotated[
+            list[str] | None,
+            typer.Argument(
+                metavar="[NAME]...",
+                help="Dataset, run, paper or name of the results. Default: all of the rule.",
+            ),
+        ] = None,
+        configfile: ConfigOption = Path("config/config.yaml"),
+        code: Annotated[
+            str,
+            typer.Option(
+                help="Fingerprints of the code behind the results, in order. Computed without them."
+            ),
+        ] = "",
+        out: Annotated[Path | None, typer.Option(help="List of all files with their SHA-256, JSON.")] = None,
+    ) -> None:
+        coordination.follow_coordinator()
+        make_results(configuration(configfile), rule, names or (), code=code, out=out)
+
+    run.__name__ = step.name
+    run.__doc__ = step.command.__doc__
+    return run
+
+
+def configuration(path: Path) -> Config:
+    """Read a configuration of a person, YAML or JSON, or the one in force that a run has written, with a seal.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ConfigError: With every mistake found in it.
+        DamagedFileError: If the file of a run does not match its seal.
+    """
+    return config_of(storage.read_json(path), str(path)) if path.name == _OF_A_RUN else load(path)
+
+
+def make_results(
+    config: Config, rule: str, names: Sequence[str], *, code: str = "", out: Path | None = None
+) -> None:
+    """Make results of a rule, one after another in this process.
+
+    With a list to write, results that are finished are not made again if nothing behind them has changed:
+    after a kill, and when others join them.
+
+    Args:
+        config: A checked configuration.
+        rule: Rule of the workflow.
+        names: Datasets, runs, papers or names of results. All results of the rule without any.
+        code: Fingerprints of the code behind the results, in order, separated by commas. Computed if empty.
+        out: List of all files with their hashes, written last. None for no list.
+
+    Raises:
+        typer.BadParameter: If the configuration has no results of a name.
+    """
+    jobs = _jobs_of(config, rule, names)
+    record = None if out is None else out.with_name(f".{out.name}.parts")
+    keys = _recorded(record)
+    codes = code.split(",") if code else map(code_of, jobs)
+    for job, behind in zip(jobs, codes, strict=True):
+        name = f"{job.step} {job.name}"
+        if keys.get(name, "") != _key(job, behind):
+            if len(jobs) > 1:
+                sys.stderr.write(f"{name}\n")
+            make_result(job, behind)
+            if record is not None:
+                keys[name] = _key(job, behind)
+                storage.write_json(record, keys)
+    if out is not None:
+        paths = sorted(path for job in jobs for path in job.outputs.values())
+        storage.write_json(out, {path: storage.check(path) for path in paths})
+
+
+def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
+    """Return the results of a rule that belong to some names, in the order of the chain for each."""
+    groups = _groups_of(config, rule, figures=rule not in WITHOUT_FIGURES)
+    if rule in WITHOUT_FIGURES and not ({*names} <= {*groups} and names):
+        groups = _groups_of(config, rule, figures=True)
+    if not groups:
+        raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
+    every = {job.name: job for jobs in groups.values() for job in jobs}
+    chosen: list[Job] = []
+    for name in names or groups:
+        if name not in groups and name not in every:
+            near = difflib.get_close_matches(name, [*groups, *every], n=3, cutoff=0)
+            raise typer.BadParameter(
+                f"{config.preset} has no result {name!r} of the rule {rule}; nearest: {', '.join(filter(None, near))}"
+            )
+        chosen += groups[name] if name in groups else [every[name]]
+    return chosen
+
+
+def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Job]]:
+    """Return what each name of a rule stands for, with or without what only figures need."""
+    from leakbound_lab.steps.job_list import job_list
+
+    made = made_together(job_list(config, figures=figures))
+    return {of: jobs for (other, of), jobs in made.items() if other == rule}
+
+
+def _recorded(record: Path | None) -> dict[str, Any]:
+    """Read which results are finished, each with its key. There are none after a crash between file and seal."""
+    if record is None or ANEW in os.environ:
+        return {}
+    try:
+        return storage.read_json(record)
+    except storage.DamagedFileError:
+        return {}
+
+
+def _key(job: Job, code: str) -> str | None:
+    """Hash a result's files and everything that it depends on. None if a file is missing or damaged."""
+    try:
+        read = [storage.seal_of(path).read_text(encoding="utf-8") for path in job.input_files()]
+        made = [storage.check(path) for path in job.outputs.values()]
+    except (OSError, storage.DamagedFileError):
+        return None
+    return settings_hash([job.settings_text(), code, read, made])
+
+
+def make_result(job: Job, code: str = "") -> None:
+    """Run the function of a result's step in this process.
+
+    Args:
+        job: Result of a configuration.
+        code: Fingerprint of the code behind it. Computed if empty and needed.
+    """
+    step = importlib.import_module(f"leakbound_lab.steps.{job.step}").STEP
+    options: dict[str, Any] = {role: Path(path) for role, path in job.outputs.items()}
+    for role, files in job.inputs.items():
+        if isinstance(files, str):
+            options[role] = Path(files)
+        elif isinstance(files, Mapping):
+            options[role] = {name: Path(path) for name, path in files.items()}
+        else:
+            options["root"] = Path(job.root)
+    if "code" in inspect.signature(step.command).parameters:
+        options["code"] = code or code_of(job)
+    run_step(step, job.settings, options)
+
+
+def run_step(step: Step, settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Check the settings and outputs of a step, and call its function.
+
+    Args:
+        step: Step of the workflow.
+        settings: Plain settings.
+        options: Further parameters of the function: files.
+
+    Raises:
+        ConfigError: With every mistake in the settings.
+        typer.BadParameter: If an output cannot be written.
+    """
+    check_outputs(*(options[role] for role in OUTPUTS[step.name]))
+    checked = read_settings(settings, step.settings)
+    takes_plain = "plain" in inspect.signature(step.command).parameters
+    step.command(settings=checked, **options, **({"plain": settings} if takes_plain else {}))

@@ -1,0 +1,368 @@
+"""DP-SGD and DP-PSAC: clipping of the gradients of single records, noise on their sum, and accounting.
+
+A channel may stand in front of the images (:class:`~leakbound_lab.training.client_steps.NoisyClippedStep`).
+
+Sums of clipped gradients come from :mod:`leakbound_lab.training.weighted_sums`, mostly without the gradients of
+single records. They equal those of Opacus' optimizer (tested), which supplies noise, scaling and privacy
+accountant. Batches are Poisson samples, as its accountants assume, and can be empty. A step then adds noise
+alone. If a batch does not fit into memory, sums are accumulated piece by piece, and noise is added once.
+
+Large networks train one by one on a CPU, others as one stack. Poisson samples of its slots differ in size.
+They are padded to one width with records of weight 0, so that the sum is over the drawn records. A GPU
+replays a CUDA graph of the step for each width. Noise that is not drawn ahead, because it is secure or the
+network is large, is added outside of it.
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from opacus.accountants import create_accountant
+from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
+from torch import Tensor, nn
+
+from leakbound.accounting.dp import poisson_epsilon
+from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.randomness.grid import added, all_perturbed, perturbed
+from leakbound.randomness.sources import NoiseSource, SeededNoise, StackedNoise
+from leakbound_lab.models import memory
+from leakbound_lab.models.layers import factorable
+from leakbound_lab.training import stack
+from leakbound_lab.training.batches import WIDTH, PaddedBatches, PoissonBatches
+from leakbound_lab.training.client_steps import ClippedStep
+from leakbound_lab.training.eager_optimizers import SGD
+from leakbound_lab.training.loop import slots_together, train_slots
+from leakbound_lab.training.request import (
+    Slot,
+    TrainingRequest,
+    TrainingResult,
+    initial_network,
+    members_of,
+    unit_facts,
+)
+from leakbound_lab.training.stack import Replayed, StackWeights, cuda_graph
+from leakbound_lab.training.weighted_sums import stacked_sums, weighted_sums
+
+SLACK = 1e-6  # Opacus adds it to a norm that it divides by
+
+
+def train_per_sample(request: TrainingRequest) -> TrainingResult:
+    """Train by weighted gradients of single records and noise on their sum: DP-SGD and DP-PSAC.
+
+    Networks that are trained one by one take Opacus' step. Stacks take the same step for all networks at
+    once.
+
+    Source:
+        Abadi et al. 2016, Algorithm 1. Xia et al. 2023, 'Differentially Private Learning with Per-Sample
+        Adaptive Clipping'.
+    """
+    size = slots_together(request, largest_batch(request))
+    alone = size == 1 and torch.device(request.device).type == "cpu"
+    return train_slots(request, OpacusLearner if alone else PrivateStackLearner, size)
+
+
+def largest_batch(request: TrainingRequest) -> int:
+    """Return the number of records that memory is planned for: five standard deviations above the mean.
+
+    It is at most the number of members, and rounded up to the width of a step.
+    """
+    size = request.batch_size + 5 * math.sqrt(request.batch_size)
+    return min(-(-math.ceil(size) // WIDTH) * WIDTH, request.dataset.drawing.members + WIDTH)
+
+
+def physical_batch(model: nn.Module, image_shape: tuple[int, int, int], device: str | torch.device) -> int:
+    """Return the number of records that are differentiated at once. Larger batches are processed in pieces.
+
+    On a CPU one gibibyte is used, whatever the machine has. On a GPU it is the free memory less four copies
+    of the parameters that a step makes. A record needs the outputs of the layers and, in a network without
+    factored gradients, its gradient.
+
+    Args:
+        model: Network on the device.
+        image_shape: (colors, height, width).
+        device: Device of the training.
+    """
+    parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
+    budget = memory.GRADIENT_BYTES
+    if torch.device(device).type == "cuda":
+        budget = memory.free_bytes(device) - 4 * parameters
+    gradient = 0 if factorable(model) else parameters
+    return max(1, budget // (gradient + memory.record_bytes(model, image_shape)))
+
+
+class AccountedLearner:
+    """Statements of learners under DP-SGD and DP-PSAC. Steps, records and ε are the same for all slots.
+
+    Args:
+        request: The run.
+        slots: Slots of the run to train.
+
+    Raises:
+        TypeError: If the defense of the run does not clip gradients of single records.
+    """
+
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        if not isinstance(request.client, ClippedStep):
+            raise TypeError(
+                f"{request.slug}: {request.defense.mechanism} clips no gradients of single records"
+            )
+        self._client = request.client
+        self._request = request
+        self._population = request.dataset.drawing.members
+        self._units = unit_facts(request.dataset)
+        self._rate = request.batch_size / self._population
+        self._accountant = create_accountant(self._client.defense.accountant)
+        self._weigh = partial(self._client.record_weights, slack=SLACK)
+        images, rows, self._labels = members_of(request, slots)
+        # A source of its own, so that noise on gradients is the same with and without a channel.
+        sources = [request.noise(slot.replica, "channel") for slot in slots]
+        self._inputs = self._client.inputs(images, rows, sources)
+        self._batches: PoissonBatches | PaddedBatches
+        self._noise: NoiseSource | StackedNoise
+
+    def _sampled(self, replica: int) -> PoissonBatches:
+        """Return the Poisson samples of a replica, which are drawn on the CPU."""
+        source = self._request.noise(replica, "batches", "cpu")
+        return PoissonBatches(self._population, self._rate, source)
+
+    def metrics(self) -> dict[str, float]:
+        """Return ε so far, at the δ of the defense, for a record with all its copies or an owner."""
+        if not self._accountant.history:
+            return {"epsilon": 0.0}
+        if self._client.level == 0:
+            return {"epsilon": math.inf}
+        if self._units["rows"] > 1:
+            steps = sum(count for *_, count in self._accountant.history)
+            mechanism = (self._client.level, self._rate, steps)
+            budget = self._client.defense.delta
+            return {"epsilon": poisson_epsilon(*mechanism, budget, rows=self._units["rows"])}
+        with warnings.catch_warnings():
+            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
+            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
+            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
+
+    def event(self, slot: int, steps: int) -> PrivacyEvent:
+        """Return the record of Poisson-sampled steps with clipping and noise.
+
+        The drawn records are secret, so any record may be in each step.
+        """
+        return self._client.event(
+            sampling="poisson",
+            population=self._population,
+            batch_size=self._request.batch_size,
+            steps=steps,
+            uses=steps * self._units["rows"],
+            **self._units,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return generators and accountant, and nothing for secure noise."""
+        return {
+            "batches": self._batches.state(),
+            "inputs": self._inputs.state(),
+            "noise": self._noise.state(),
+            "history": list(self._accountant.history),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        self._batches.restore(state["batches"])
+        self._inputs.restore(state["inputs"])
+        self._noise.restore(state["noise"])
+        self._accountant.history = state["history"]
+
+
+class PrivateOptimizer(DPOptimizer):
+    """Opacus' optimizer for sums of clipped gradients, which also takes secure noise.
+
+    Opacus' own secure noise needs a package that is no longer maintained.
+
+    Args:
+        *args: As for ``DPOptimizer``.
+        source: Source of noise. For seeded noise Opacus draws from its generator.
+        **kwargs: As for ``DPOptimizer``.
+    """
+
+    def __init__(self, *args: Any, source: NoiseSource | None = None, **kwargs: Any) -> None:
+        if isinstance(source, SeededNoise):
+            kwargs["generator"] = source.generator
+        super().__init__(*args, **kwargs)
+        self._secure = None if source is None or isinstance(source, SeededNoise) else source
+
+    @property
+    def accumulated_iterations(self) -> int:
+        """1, because all pieces of a batch make one sum."""
+        return 1
+
+    def add(self, sums: Sequence[Tensor]) -> None:
+        """Add sums over some records of a step, one for each parameter.
+
+        The gradient of each record may contribute at most the clipping bound S.
+        """
+        for parameter, total in zip(self.params, sums, strict=True):
+            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+
+    def pre_step(self, closure: Any = None) -> bool:
+        """Add noise, average over the batch, and account for the step."""
+        self.add_noise()
+        self.scale_grad()
+        if self.step_hook:
+            self.step_hook(self)
+        return True
+
+    def add_noise(self) -> None:
+        """Add noise to the sum of clipped gradients, on a grid if it is secure."""
+        if self._secure is None:
+            super().add_noise()
+            return
+        for parameter in self.params:
+            _check_processed_flag(parameter.summed_grad)
+            noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self._secure)
+            parameter.grad = noisy.view_as(parameter)
+            _mark_as_processed(parameter.summed_grad)
+
+
+class OpacusLearner(AccountedLearner):
+    """One slot under DP-SGD or DP-PSAC.
+
+    Args:
+        request: The run.
+        slots: The one slot of the run to train.
+    """
+
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        (slot,) = slots
+        super().__init__(request, slots)
+        self.model = initial_network(request, slot.replica).to(request.device)
+        self._batches = self._sampled(slot.replica)
+        self._noise = request.noise(slot.replica)
+        sgd = SGD(list(self.model.parameters()), slot.learning_rate, request.config.momentum, fused=True)
+        self._optimizer = PrivateOptimizer(
+            sgd,
+            noise_multiplier=self._client.level,
+            max_grad_norm=self._client.defense.max_grad_norm,
+            expected_batch_size=request.batch_size,
+            source=self._noise,
+        )
+        self._optimizer.attach_step_hook(self._accountant.get_optimizer_hook_fn(sample_rate=self._rate))
+        self._chunk = physical_batch(self.model, request.image_shape, request.device)
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (1, ...) as they are now."""
+        return {name: value.detach().unsqueeze(0) for name, value in self.model.named_parameters()}
+
+    def step(self) -> None:
+        """Take one optimisation step, whose records are clipped and summed piece by piece."""
+        drawn = self._batches.draw().to(self._labels.device, non_blocking=True)
+        records = self._inputs.take(drawn[None])[0], self._labels[0, drawn]
+        self._optimizer.zero_grad(set_to_none=True)
+        for images, labels in zip(*(part.split(self._chunk) for part in records), strict=True):
+            sums = weighted_sums(self.model, images, labels, self._weigh)
+            self._optimizer.add(list(sums.values()))
+        # Noise once on the sum, the mean over the expected batch, and the update.
+        self._optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
+        weights = dict(self.model.state_dict())  # without versions of layers, which no plain dictionary has
+        return {"model": weights, "optimizer": self._optimizer.state_dict(), **super().state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        self.model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        super().restore(state)
+
+
+class PrivateStackLearner(AccountedLearner):
+    """Several slots under DP-SGD or DP-PSAC, trained as one stack.
+
+    Args:
+        request: The run.
+        slots: Slots of the run to train.
+    """
+
+    def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
+        super().__init__(request, slots)
+        networks = [initial_network(request, slot.replica) for slot in slots]
+        rates = [slot.learning_rate for slot in slots]
+        self._weights = StackWeights(networks, rates, request.device, request.config.momentum)
+        self.model = networks[0].to(request.device)
+        self._batches = PaddedBatches([self._sampled(slot.replica) for slot in slots], request.device)
+        self._std = self._client.level * self._client.defense.max_grad_norm
+        self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
+        self._shapes = [value.shape for value in self._weights.params.values()]
+        values = sum(shape[1:].numel() for shape in self._shapes)
+        ahead = memory.noise_steps_ahead(request.device, values)
+        self._noise.reserve(values * ahead)
+        self._reserved = (len(slots), values) if ahead and not self._noise.secure else None
+        self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
+        self._sums: dict[int, list[Tensor]] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Capture steps from now on, and none of before, which would change the old momentum."""
+        on_gpu = torch.device(self._request.device).type == "cuda"
+        self._pass = Replayed(self._differentiate, cuda_graph if on_gpu and self._inputs.capturable else None)
+
+    @property
+    def params(self) -> stack.Parameters:
+        """Parameters (slots, ...) as they are now."""
+        return {name: value.detach() for name, value in self._weights.params.items()}
+
+    def step(self) -> None:
+        """Take one optimisation step of every slot. A slot that drew no record gets noise alone."""
+        drawn = self._batches.draw()
+        # Noise that was drawn ahead is part of the pass; other noise waits for the sums.
+        if self._reserved is None:
+            self._pass(drawn)
+            self._update(all_perturbed(self._sums[drawn.shape[1]], self._std, self._noise))
+        else:
+            self._pass(drawn, self._noise.normal(self._reserved))
+        self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
+
+    def _differentiate(self, drawn: Tensor, noise: Tensor | None = None) -> None:
+        """Compute the sums of a step (slots, width), and update the weights if noise was drawn ahead."""
+        # Sums of weighted gradients, over pieces of the batch that fit into memory.
+        sums: list[Tensor] = []
+        shown = self._inputs.seen(drawn, None)
+        for piece, images in zip(*(part.split(self._chunk, dim=1) for part in (drawn, shown)), strict=True):
+            labels = self._labels.gather(1, piece.clamp(min=0))
+            weigh = partial(self._weigh_drawn, piece >= 0)
+            by_name = stacked_sums(
+                self.model, self.params, images, labels, weigh, self._request.config.precision
+            )
+            of_piece = list(by_name.values())
+            sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
+        if noise is None:
+            self._sums[drawn.shape[1]] = sums  # a captured step writes into its own tensors
+            return
+        # Noise in the shapes of the parameters, and the update.
+        pieces = noise.split([shape[1:].numel() for shape in self._shapes], dim=1)
+        shaped = [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        self._update(added(sums, shaped, self._std))
+
+    def _update(self, noisy: list[Tensor]) -> None:
+        """Update momentum and weights by noisy sums."""
+        gradients = self._weights.gathered(noisy)
+        torch._foreach_div_(gradients, self._request.batch_size)
+        self._weights.update(gradients)
+
+    def _weigh_drawn(self, drawn: Bool[Tensor, "slots n"], norms: Float[Tensor, "slots n"]) -> Tensor:
+        """Compute the factors of the records' gradients, 0 for padding."""
+        return self._weigh(norms.flatten()).view(norms.shape) * drawn
+
+    def state(self) -> dict[str, Any]:
+        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
+        return {**self._weights.state(), **super().state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        self._weights.restore(state)
+        self._begin()
+        super().restore(state)
