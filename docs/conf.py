@@ -37,9 +37,10 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 
 # Read, not imported: neither torch nor the package need be there.
-autoapi_dirs = ["../src/leakbound"]
+autoapi_dirs = ["../src/leakbound", "../src/leakbound_lab"]
 autoapi_ignore = [
-    f"*/leakbound/{room}/*" for room in ("cli", "jobs", "tracking", "figures", "claims", "storage", "config")
+    *(f"*/leakbound/{room}/*" for room in ("commands", "storage")),
+    *(f"*/leakbound_lab/{room}/*" for room in ("commands", "steps", "jobs", "tracking", "figures", "claims", "config")),
 ]
 autoapi_file_patterns = ["*.py"]
 autoapi_root = "api"

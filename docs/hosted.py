@@ -16,7 +16,7 @@ import os
 
 # LEAKBOUND_WHEEL: file or address of a wheel, as long as there is no release.
 if importlib.util.find_spec("leakbound") is None:
-    %pip install -q {os.environ.get("LEAKBOUND_WHEEL", "leakbound")} matplotlib"""
+    %pip install -q {os.environ.get("LEAKBOUND_WHEEL", "leakbound")} 'leakbound[workflow]'"""
 _CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")  # to a page that is not there
 _FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)

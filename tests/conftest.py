@@ -12,7 +12,7 @@ from jaxtyping import install_import_hook
 
 # mutmut imports once for all mutants, where pytest's option for checks of shapes and types would come too late.
 if "MUTANT_UNDER_TEST" in os.environ and not any(name.startswith("leakbound") for name in sys.modules):
-    install_import_hook("leakbound", "beartype.beartype")
+    install_import_hook(["leakbound", "leakbound_lab"], "beartype.beartype")
 
 # A suite in the background of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -20,7 +20,10 @@ ROWS = {name: (touched, files) for name, touched, files in re.findall(r"^\| (.+?
 ADDITIONS = {
     "a dataset with a reader of its own": {
         "datasets/blobs.py": "def read(name, config): ...\n",
-        "registries.py": ('        "digits": "leakbound', '        "blobs": "leakbound_lab.datasets.blobs:read",\n'),
+        "registries.py": (
+            '        "digits": "leakbound_lab',
+            '        "blobs": "leakbound_lab.datasets.blobs:read",\n',
+        ),
         "config/data.py": (
             '    "cifar10": Original(',
             '    "blobs": Original("blobs", colors=1, classes=2, train=1600, test=400, has_test=False),\n',
@@ -72,7 +75,7 @@ ADDITIONS = {
         ),
     },
     "a kind of job": {
-        "cli/steps/balance.py": """
+        "steps/balance.py": """
 from pathlib import Path
 from leakbound_lab.steps.job_settings import JobSettings
 from leakbound_lab.jobs.job import Step, new_job
@@ -165,8 +168,8 @@ def test_an_addition_touches_what_the_page_lists(name):
 def plan(tmp_path_factory):
     """Plan a configuration by a copy of the package with the additions."""
     folder = tmp_path_factory.mktemp("added")
-    package = folder / "leakbound"
-    shutil.copytree(ROOT / "src" / "leakbound", package, ignore=shutil.ignore_patterns("__pycache__"))
+    package = folder / "leakbound_lab"
+    shutil.copytree(ROOT / "src" / "leakbound_lab", package, ignore=shutil.ignore_patterns("__pycache__"))
     for file, added in [item for addition in ADDITIONS.values() for item in addition.items()]:
         whole = added if isinstance(added, str) else (package / file).read_text(encoding="utf-8")
         for place, text in () if isinstance(added, str) else zip(added[::2], added[1::2], strict=True):

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from calling import called
-from leakbound.commands.command_line import app
+from leakbound.commands.command_line import app, every_command
 from leakbound_lab.config import reading
 from leakbound_lab.jobs.job import rule_of, snakemake_target
 from leakbound_lab.steps.job_list import job_list

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-import leakbound
-
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "leakbound"
+PACKAGES = (ROOT / "src" / "leakbound", ROOT / "src" / "leakbound_lab")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md")),
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "changelog.md"),
@@ -74,7 +72,7 @@ def test_links_lead_to_files_and_sections_that_are_there(path):
 
 def missing(dotted: str) -> str | None:
     """First part of a dotted name in the package that is not there; None if all is."""
-    place: Any = leakbound
+    place: Any = importlib.import_module(dotted.split(".")[0])
     for end, word in enumerate(dotted.split(".")[1:], 2):
         if hasattr(place, "__path__") and importlib.util.find_spec(name := ".".join(dotted.split(".")[:end])):
             try:
@@ -90,7 +88,7 @@ def missing(dotted: str) -> str | None:
 @pytest.mark.parametrize("path", NOW, ids=named)
 def test_names_in_the_package_files_and_make_targets_exist(path):
     pieces = code(path.read_text(encoding="utf-8"))
-    dotted = {name for piece in pieces for name in re.findall(r"leakbound(?:\.\w+)+", piece)}
+    dotted = {name for piece in pieces for name in re.findall(r"leakbound(?:_lab)?(?:\.\w+)+", piece)}
     files = {name for name in dotted if re.search(r"\.(?:model|toml|txt|whl|db)$", name)}  # an entry point, a file
     assert {name: part for name in dotted - files if (part := missing(name)) is not None} == {}
     words = {
@@ -99,7 +97,7 @@ def test_names_in_the_package_files_and_make_targets_exist(path):
         for word in re.findall(r"(?<![\w<>*{}$/.-])[\w.][\w./-]*(?:::\w+)?(?![\w<>*{}$/-])", piece)
     }
     files = {word for word in words if "/" in word and (word.endswith(SUFFIXES) or word.startswith(FOLDERS))}
-    places = (ROOT, PACKAGE, ROOT / "docs", path.parent)
+    places = (ROOT, *PACKAGES, ROOT / "docs", path.parent)
     assert sorted(word for word in files - MADE if not any((place / word).exists() for place in places)) == []
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     asked = {name for piece in pieces for name in re.findall(r"(?:^|&& |-- )make ([a-z][a-z-]*)", piece)}

@@ -7,36 +7,52 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROGRAM = """
+WITHOUT = """
 import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("mlflow", "opacus", "snakemake", "matplotlib", "datasets", "flwr", "lightning"):
+        if name.partition(".")[0] in (
+            "datasets", "flask", "flwr", "lightning", "matplotlib", "mlflow", "opacus", "pydantic", "pynvml", "skimage",
+            "snakemake", "sqlalchemy", "transformers", "yaml",
+        ):
             raise ModuleNotFoundError(name, name=name)
 
-wheel, script = sys.argv[1:]
+wheel = sys.argv.pop(1)
 sys.path.insert(0, wheel)
 sys.meta_path.insert(0, Absent())
 import leakbound
 
 assert leakbound.__file__.startswith(wheel), leakbound.__file__
-names = {"__name__": "example"}
-exec(open(script).read(), names)
+"""
+"""Takes the wheel of the first argument, as where the extra was never installed. Torch itself needs networkx."""
+PROGRAM = f"""{WITHOUT}
+names = {{"__name__": "example"}}
+exec(open(sys.argv[1]).read(), names)
 assert names["main"](["--epochs", "2"]) > 0.5
 from leakbound.registry import load_attribute
 
-try:
-    load_attribute("leakbound_lab.training.per_sample:train_per_sample", "DP-SGD")
-except ModuleNotFoundError as error:
-    assert str(error) == "DP-SGD: opacus is not installed: pip install 'leakbound[workflow]'", error
-else:
-    raise AssertionError("Opacus was found")
+for path in ("leakbound_lab.training.per_sample:train_per_sample", "leakbound_lab.config.reading:load"):
+    try:
+        load_attribute(path, "part")
+    except ModuleNotFoundError as error:
+        assert str(error).endswith("is not installed: pip install 'leakbound[workflow]'"), error
+    else:
+        raise AssertionError(path)
+assert not {{"leakbound_lab.steps", "leakbound_lab.attacks"}} & {{*sys.modules}}
 """
-"""Runs an example with the wheel of the first argument, as where the workflow was never installed."""
+"""Runs an example."""
+COMMAND = f"""{WITHOUT}
+from leakbound.commands.command_line import main
+
+sys.argv[0] = "leakbound"
+main()
+"""
+"""Calls the command line."""
 
 
 NOTEBOOK = """
@@ -84,6 +100,24 @@ def run(folder, program, *words) -> str:
 @pytest.mark.slow
 def test_wheel_protects_a_loop_where_there_is_no_workflow(wheel, tmp_path):
     assert "smallest valid bound" in run(tmp_path, PROGRAM, wheel, ROOT / "examples/pytorch_cnn.py")
+
+
+@pytest.mark.slow
+def test_commands_of_the_library_run_where_there_is_no_workflow(wheel, tmp_path):
+    rng = np.random.default_rng(0)
+    for name in ("mine", "public"):
+        np.savez(tmp_path / f"{name}.npz", records=rng.normal(size=(300, 6)), labels=rng.integers(0, 2, 300))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "0.386" in run(empty, COMMAND, wheel, "risk", "--nats", "2", "--records", "1000")
+    target = ("--target-leakage", "4", "--out", tmp_path / "noisy")
+    said = run(empty, COMMAND, wheel, "protect", tmp_path / "mine.npz", "--public", tmp_path / "public.npz", *target)
+    assert "nats" in said
+    assert len(np.load(tmp_path / "noisy/mine.npz")["records"]) == 300
+    assert "nats" in run(empty, COMMAND, wheel, "account", ROOT / "results/reference/photos/provenance.json")
+    assert "audit" in run(empty, COMMAND, wheel, "--help")
+    with pytest.raises(AssertionError, match=r"is not installed: pip install 'leakbound\[workflow\]'"):
+        run(empty, COMMAND, wheel, "plan")
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def source_hash(folder: Path) -> str:
     Args:
         folder: Folder ``src`` of a checkout.
     """
-    files = sorted(path for path in folder.glob("leakbound/**/*") if path.suffix in (".py", ".yaml", ".csv"))
+    files = sorted(path for path in folder.glob("leakbound*/**/*") if path.suffix in (".py", ".yaml", ".csv"))
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.relative_to(folder)}" for path in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

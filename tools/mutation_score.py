@@ -18,7 +18,7 @@ from pathlib import Path
 
 from scipy.stats import binomtest
 
-MUTANTS = Path("mutants/src/leakbound")
+MUTANTS = Path("mutants/src")
 ROOMS = ("accounting", "channels", "claims")
 SURVIVED, UNTESTED = 0, 33  # codes that mutmut keeps for a mutant; None: not run yet; any other one: noticed
 
@@ -52,7 +52,7 @@ def only_words(original: ast.AST, mutant: ast.AST) -> bool:
 def mutants(room: str) -> dict[str, int | None]:
     """Mutants of a room that change more than words, with the code that mutmut keeps for each."""
     found: dict[str, int | None] = {}
-    for meta in sorted((MUTANTS / room).glob("*.meta")):
+    for meta in sorted(MUTANTS.glob(f"leakbound*/{room}/*.meta")):
         nodes = functions(meta.with_suffix(""))
         for name, code in json.loads(meta.read_text())["exit_code_by_key"].items():
             mutant = name.rpartition(".")[2]

@@ -28,6 +28,7 @@ DIST = ROOT / "dist"
 _ENVIRONMENT = ROOT / "build/release"
 _LOCKS = ("torch.lock", "main.lock")
 _VERSION = re.compile(r"^version(?P<sign> = \"|: )(?P<version>[^\"\n]+)", re.M)
+_PACKAGES = ("leakbound/", "leakbound_lab/")
 _UNRELEASED = "## [Unreleased]\n"
 _ADDRESS = re.compile(r"^repository-code: (?P<address>\S+)$", re.M)
 _PLACEHOLDER = "example.org"
@@ -114,9 +115,13 @@ def same_sources(wheel: Path, archive: Path) -> None:
         ValueError: With the first files that differ.
     """
     with zipfile.ZipFile(wheel) as built:
-        packed = {name: built.read(name) for name in built.namelist() if name.startswith("leakbound/")}
+        packed = {name: built.read(name) for name in built.namelist() if name.startswith(_PACKAGES)}
     with tarfile.open(archive) as sources:
-        files = [member for member in sources.getmembers() if member.isfile() and "/src/leakbound/" in member.name]
+        files = [
+            member
+            for member in sources.getmembers()
+            if member.isfile() and member.name.partition("/src/")[2].startswith(_PACKAGES)
+        ]
         archived = {
             member.name.partition("/src/")[2]: opened.read()
             for member in files

@@ -4,6 +4,8 @@ Names for a training loop of one's own are imported when they are used: ``import
 and next to nothing else, because every job begins with it. ``__init__.pyi`` has them for type checkers.
 """
 
+from leakbound import moved
+
 _HOMES = {
     **dict.fromkeys(("Account", "LeakageAccountant"), "engine.accountant"),
     **dict.fromkeys(("BudgetError", "GuaranteeError"), "engine.refusals"),
@@ -11,10 +13,10 @@ _HOMES = {
     "Channel": "engine.transformer",
     "ChannelEngine": "engine.engine",
     "Ledger": "engine.ledger",
-    "load_run": "cli.runs.finished",
     "RandomizedResponse": "channels.randomized_response",
 }
 __all__ = list({**_HOMES, "__version__": ""})
+moved.find_old_paths()
 
 
 def __getattr__(name: str) -> object:
@@ -25,6 +27,8 @@ def __getattr__(name: str) -> object:
         from importlib import import_module
 
         value = getattr(import_module(f"leakbound.{_HOMES[name]}"), name)
+    elif name in moved.NAMES:
+        return moved.named(name)
     else:
         raise AttributeError(f"module 'leakbound' has no attribute {name!r}")
     globals()[name] = value

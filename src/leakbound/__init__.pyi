@@ -10,6 +10,5 @@ from leakbound.engine.targets import Identification as Identification
 from leakbound.engine.targets import Leakage as Leakage
 from leakbound.engine.targets import Reconstruction as Reconstruction
 from leakbound.engine.transformer import Channel as Channel
-from leakbound_lab.commands.finished import load_run as load_run
 
 __version__: str

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 _LONGEST = 80  # characters of a name in a message
+_DISTRIBUTIONS = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py"}  # of modules with another name
 _MOST = 40  # names in a message
 
 
@@ -169,13 +170,15 @@ def absent(path: str) -> str | None:
 def missing(error: ModuleNotFoundError) -> str:
     """Say that a module is missing, and which extra installs it or where it must be."""
     module = (error.name or "").partition(".")[0]
+    distribution = _DISTRIBUTIONS.get(module, module).replace("_", "-")
     try:
         needs = requires("leakbound") or []
     except PackageNotFoundError:  # run from a source tree that is not installed
         needs = []
     for need in needs:
         extra = re.search(r'extra == "([\w-]+)"', need)
-        if extra and re.split(r"[^\w.-]", need, maxsplit=1)[0].replace("-", "_").lower() == module:
+        needed = re.split(r"[^\w.-]", need, maxsplit=1)[0].replace("_", "-").lower()
+        if extra and needed == distribution:
             return f"{module} is not installed: pip install 'leakbound[{extra[1]}]'"
     return f"{error}; put the folder that holds it on PYTHONPATH, or install it"
 

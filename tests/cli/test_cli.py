@@ -18,7 +18,7 @@ import leakbound
 from calling import called, done, refusal, refused, step_called, succeeded
 from leakbound import storage
 from leakbound.channels import population_moments
-from leakbound.commands.command_line import app, every_command
+from leakbound.commands.command_line import Place, app, every_command
 from leakbound_lab.steps.results import Usage, read_usage
 
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,7 @@ from calling import called, succeeded
 from leakbound import storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.runs import stated_bounds
+from leakbound.commands.command_line import Place, every_command
 
 COUNT, WIDTH = 900, 6
 TARGET = ("--target-leakage", 3)

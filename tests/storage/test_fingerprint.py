@@ -9,8 +9,10 @@ import grimp
 import pytest
 
 import leakbound
+import leakbound_lab
 from leakbound_lab.jobs import fingerprint
 
+PACKAGES = (leakbound, leakbound_lab)
 uncached = fingerprint.code_fingerprint.__wrapped__
 STEPS = {
     "prepare": "leakbound_lab.datasets.digits",
@@ -94,19 +96,21 @@ COMPUTED = {name: by_content(getattr(fingerprint, name)) for name in ("_definiti
 
 @pytest.fixture(scope="module")
 def copied(tmp_path_factory) -> Path:
-    """A copy of the package, with a step of its own."""
-    source, copy = Path(leakbound.__file__).parent, tmp_path_factory.mktemp("copied") / "leakbound"
-    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "cli" / "steps").mkdir(exist_ok=True)
-    (copy / "cli" / "steps" / "probe.py").write_text(PROBE)
-    (copy / "cli" / "added.py").write_text(ADDED)
+    """A copy of the packages, with a step of its own."""
+    copy = tmp_path_factory.mktemp("copied")
+    for package in PACKAGES:
+        source = Path(str(package.__file__)).parent
+        shutil.copytree(source, copy / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "leakbound_lab/steps/probe.py").write_text(PROBE)
+    (copy / "leakbound_lab/steps/added.py").write_text(ADDED)
     return copy
 
 
 @pytest.fixture
 def package(copied, monkeypatch) -> Iterator[Path]:
-    """The copy, which may be edited and is restored, read in the place of the package."""
-    monkeypatch.setattr(leakbound.__spec__, "submodule_search_locations", [str(copied)])
+    """The copy, which may be edited and is restored, read in the place of the packages."""
+    for one in PACKAGES:
+        monkeypatch.setattr(one.__spec__, "submodule_search_locations", [str(copied / one.__name__)])
     for name, function in COMPUTED.items():
         monkeypatch.setattr(fingerprint, name, function)
     before = {path: path.read_bytes() for path in copied.rglob("*.py")}
@@ -144,24 +148,24 @@ def test_comments_and_docstrings_change_no_fingerprint(package):
     before = untouched()
     for path in package.rglob("*.py"):
         edit(path, "\n# a remark\n")
-    replace(package / "channels" / "shapes.py", '"""', '"""Said otherwise. ')
+    replace(package / "leakbound" / "channels" / "shapes.py", '"""', '"""Said otherwise. ')
     assert fingerprints() == before
 
 
 @pytest.mark.parametrize(
     ("edited", "reached"),
     [
-        ("accounting/gaussian.py", {"calibrate", "train", "attack", "theory", "log"}),
-        ("datasets/digits.py", {"prepare"}),
-        ("training/sgd.py", {"train"}),
-        ("training/per_sample.py", set()),
-        ("channels/shapes.py", {"calibrate"}),
-        ("figures/style.py", {"plot"}),
-        ("config/consensus.py", {"consensus"}),
-        ("config/whole.py", set()),
-        ("storage/files.py", set(STEPS)),
-        ("tracking/run_records.py", {"log"}),
-        ("registries.py", set()),
+        ("leakbound/accounting/gaussian.py", {"calibrate", "train", "attack", "theory", "log"}),
+        ("leakbound_lab/datasets/digits.py", {"prepare"}),
+        ("leakbound_lab/training/sgd.py", {"train"}),
+        ("leakbound_lab/training/per_sample.py", set()),
+        ("leakbound/channels/shapes.py", {"calibrate"}),
+        ("leakbound_lab/figures/style.py", {"plot"}),
+        ("leakbound_lab/config/consensus.py", {"consensus"}),
+        ("leakbound_lab/config/whole.py", set()),
+        ("leakbound/storage/files.py", set(STEPS)),
+        ("leakbound_lab/tracking/run_records.py", {"log"}),
+        ("leakbound_lab/registries.py", set()),
     ],
 )
 def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reached):
@@ -182,17 +186,17 @@ def test_edit_changes_the_fingerprints_of_what_reaches_it(package, edited, reach
 )
 def test_edit_of_how_a_step_lists_and_plans_its_jobs_changes_nothing(package, old, new):
     before = probed()
-    replace(package / "cli" / "steps" / "probe.py", old, new)
+    replace(package / "leakbound_lab/steps/probe.py", old, new)
     assert probed() == before
 
 
 def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
     found = [probed()]
     for old, new in (("SIZE = 3", "SIZE = 4"), ("ssim, registry", "registry, ssim")):
-        replace(package / "cli" / "steps" / "probe.py", old, new)
+        replace(package / "leakbound_lab/steps/probe.py", old, new)
         found.append(probed())
     for old, new in (("allocate(settings)", "allocate(*settings)"), ("derive_seed(settings)", "derive_seed(0)")):
-        replace(package / "cli" / "added.py", old, new)
+        replace(package / "leakbound_lab/steps/added.py", old, new)
         found.append(probed())
     assert len(set(found[:4])) == 4
     assert found[4] == found[3]  # another reader of the same file
@@ -200,7 +204,9 @@ def test_edit_of_the_command_and_of_what_it_uses_beside_it_counts(package):
 
 def test_a_name_more_among_the_exports_changes_nothing(package):
     before = probed()
-    edit(package / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n")
+    edit(
+        package / "leakbound" / "channels" / "__init__.py", "\nfrom leakbound.channels.shapes import White as Whitest\n"
+    )
     assert probed() == before
 
 
@@ -210,32 +216,34 @@ def test_a_name_more_among_the_exports_changes_nothing(package):
 )
 def test_whoever_imports_a_package_reaches_its_exports(package, statement):
     exports = "\nfrom leakbound.channels.randomized_response import RandomizedResponse as "
-    edit(package / "channels" / "__init__.py", f"{exports}Named\n")
-    edit(package / "attacks" / "metrics.py", f"\n{statement}\n")
+    edit(package / "leakbound" / "channels" / "__init__.py", f"{exports}Named\n")
+    edit(package / "leakbound_lab" / "attacks" / "metrics.py", f"\n{statement}\n")
     before = probed()
-    edit(package / "channels" / "randomized_response.py", "\n_ADDED = 1\n")
+    edit(package / "leakbound" / "channels" / "randomized_response.py", "\n_ADDED = 1\n")
     after = probed()
     assert after != before
-    edit(package / "channels" / "__init__.py", f"{exports}More\n")
+    edit(package / "leakbound" / "channels" / "__init__.py", f"{exports}More\n")
     assert probed() != after
 
 
 def test_a_name_that_comes_to_mean_something_else_counts_even_if_both_are_reached(package):
-    edit(package / "attacks" / "metrics.py", "\nfrom leakbound.channels.shapes import White as Shape\n")
+    edit(
+        package / "leakbound_lab" / "attacks" / "metrics.py", "\nfrom leakbound.channels.shapes import White as Shape\n"
+    )
     before = probed()
-    replace(package / "attacks" / "metrics.py", "import White as Shape", "import Natural as Shape")
+    replace(package / "leakbound_lab" / "attacks" / "metrics.py", "import White as Shape", "import Natural as Shape")
     assert probed() != before
 
 
 def test_imports_for_type_checkers_alone_reach_nothing(package):
     before = probed()
     edit(
-        package / "channels" / "shapes.py",
+        package / "leakbound" / "channels" / "shapes.py",
         "\nif TYPE_CHECKING:\n    from leakbound_lab.papers.zeng2022 import general\n",
     )
     assert probed() == before
-    edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
-    edit(package / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
+    edit(package / "leakbound_lab" / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
+    edit(package / "leakbound" / "channels" / "shapes.py", "\nif TYPE_CHECKING:\n    pass\nelse:\n    _ADDED = 1\n")
     assert probed() != before
 
 
@@ -243,7 +251,7 @@ def test_modules_that_are_looked_up_by_name_count_even_if_others_of_their_kind_d
     before = probed()
     named = probed("leakbound_lab.tracking.store")
     assert named != before
-    edit(package / "tracking" / "store.py", "\n_ADDED = 1\n")
+    edit(package / "leakbound_lab" / "tracking" / "store.py", "\n_ADDED = 1\n")
     assert probed() == before
     assert probed("leakbound_lab.tracking.store") != named
 
@@ -256,7 +264,7 @@ def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_pa
     plugin.write_text("import leakbound_lab.papers.zeng2022.general\n")
     before = probed("mine.nets")
     assert before != probed() == probed("json") == probed("math") == probed("pandas.core.frame")
-    edit(package / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
+    edit(package / "leakbound_lab" / "papers" / "zeng2022" / "general.py", "\n_ADDED = 1\n")
     assert probed("mine.nets") == before
     edit(plugin, "ADDED = 1\n")
     assert probed("mine.nets") != before
@@ -264,18 +272,19 @@ def test_module_from_outside_counts_alone_unless_it_is_installed(package, tmp_pa
 
 
 def test_what_is_not_there_is_named(package):
-    with pytest.raises(ModuleNotFoundError, match=r"leakbound\.models\.none"):
+    with pytest.raises(ModuleNotFoundError, match=r"leakbound_lab\.models\.none"):
         probed("leakbound_lab.models.none")
-    replace(package / "cli" / "steps" / "probe.py", "def probe(", "def prove(")
+    replace(package / "leakbound_lab/steps/probe.py", "def probe(", "def prove(")
     with pytest.raises(ValueError, match="probe has no function probe"):
         probed()
 
 
 def test_imports_are_those_that_an_independent_reader_finds():
-    graph = grimp.build_graph("leakbound", exclude_type_checking_imports=True, cache_dir=None)
+    graph = grimp.build_graph("leakbound", "leakbound_lab", exclude_type_checking_imports=True, cache_dir=None)
+    names = {"leakbound", "leakbound_lab"}
     for module in graph.modules:
-        expected = graph.find_modules_directly_imported_by(module) - {"leakbound"}
-        assert fingerprint._read(module)[1] - {"leakbound"} == expected, module
+        expected = graph.find_modules_directly_imported_by(module) - names
+        assert fingerprint._read(module)[1] - names == expected, module
 
 
 def test_fingerprint_is_the_same_in_all_versions_of_python():

@@ -16,8 +16,8 @@ import torch
 import yaml
 from project_copy import ROOT, environment
 
-from leakbound import load_run, storage
-from leakbound_lab import registries
+from leakbound import storage
+from leakbound_lab import load_run, registries
 from leakbound_lab.attacks.attack_request import Networks
 from leakbound_lab.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound_lab.commands.finished import FinishedRun

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
 _WITH_OWNERS = (".csv", ".parquet", ".npz")
-_ROOT = Path(__file__).parents[4]  # clone of the repository that holds the workflow
+_ROOT = Path(__file__).parents[3]  # clone of the repository that holds the workflow
 
 
 def compare(

@@ -80,7 +80,7 @@ def load_run(results: str | Path, run: str) -> FinishedRun:
         DamagedFileError: If a file does not match its seal.
 
     Example:
-        >>> from leakbound import load_run
+        >>> from leakbound_lab import load_run
         >>> load_run("results/quick", "digits/mlp/natural-1/n400-b32")
         Traceback (most recent call last):
         FileNotFoundError: ...weights.safetensors is not there: finished runs of results/quick are none

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from leakbound_lab.config.data import DatasetSize
 
 Amount = tuple[str, int | float, str, int, int]
-"""Kind of elementary work, amount, network, colors and models side by side, as ``leakbound_lab.jobs.unit_costs.Work``."""
+"""Kind of elementary work, amount, network, colors and models side by side,
+as ``leakbound_lab.jobs.unit_costs.Work``."""
 
 
 @dataclass(frozen=True)

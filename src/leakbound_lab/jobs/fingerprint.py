@@ -4,7 +4,7 @@ Snakemake does not notice an edit in an imported module. Each rule therefore has
 covers the syntax trees, without docstrings and comments, of the job's command and of every module of the
 package that the command reaches by imports, also by imports inside functions.
 
-In the command line, names are followed one by one. A step's file also lists and plans its jobs, and edits of
+In commands and steps, names are followed one by one. A step's file also lists and plans its jobs, and edits of
 that code rerun nothing. Elsewhere a module counts as a whole, and ``from leakbound.channels.shapes import
 Natural`` reaches that module alone, not the ``__init__`` of its package. Two tests make this safe: an
 ``__init__`` contains nothing but imports and ``__all__``, and an import of a module only defines names.
@@ -19,17 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-_PACKAGE = "leakbound"
-_COMMAND_LINE = f"{_PACKAGE}.cli."
+from leakbound.moved import place_now
+
+_PACKAGES = ("leakbound", "leakbound_lab")
+_COMMAND_LINES = ("leakbound.commands.", "leakbound_lab.commands.", "leakbound_lab.steps.")
 # Some only show values to the tracker. The decisions of the others reach a job as a parameter, or as the name of a
 # module, which is hashed itself.
 _NEVER_COUNT = (
-    *(f"{_PACKAGE}.config.{name}." for name in ("whole", "reading", "messages", "checks", "catalogue")),
-    *(
-        f"{_PACKAGE}.{name}."
-        for name in ("tracking.sending", "tracking.store", "jobs", "registry", "registries", "words")
-    ),
-    f"{_PACKAGE}.storage.fingerprint.",
+    *(f"leakbound_lab.config.{name}." for name in ("whole", "reading", "messages", "checks", "catalogue")),
+    *(f"leakbound_lab.{name}." for name in ("tracking.sending", "tracking.store", "jobs", "registries")),
+    *(f"leakbound.{name}." for name in ("registry", "words", "moved")),
 )
 _WRITTEN = {"show_empty": True} if sys.version_info >= (3, 13) else {}  # as earlier versions of Python do
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -57,7 +56,8 @@ def code_fingerprint(step: str, *others: str) -> str:
     for statement in statements:
         digest.update(_text(statement).encode())
     imported = {module for statement in statements for module in _imports(statement)}
-    for module, tree_hash in sorted(_closure({*imported, *others}, others).items()):
+    named = tuple(map(place_now, others))  # plugins may name old paths
+    for module, tree_hash in sorted(_closure({*imported, *named}, named).items()):
         digest.update(f"{module}:{tree_hash};".encode())
     return digest.hexdigest()[:16]
 
@@ -82,7 +82,11 @@ def _statements(step: str) -> list[ast.stmt]:
             continue
         alias = next(alias for alias in node.names if _bound(alias) == name)
         origin = getattr(node, "module", None) or ""
-        if f"{origin}.".startswith(_COMMAND_LINE) and _counts(origin) and not _path(f"{origin}.{alias.name}"):
+        if (
+            f"{origin}.".startswith(_COMMAND_LINES)
+            and _counts(origin)
+            and not _path(f"{origin}.{alias.name}")
+        ):
             waiting.append((origin, alias.name))
         else:
             alone = ast.ImportFrom(origin, [alias], 0) if origin else ast.Import([alias])
@@ -129,12 +133,12 @@ def _closure(start: set[str], required: tuple[str, ...]) -> dict[str, str]:
 
 def _counts(module: str) -> bool:
     """Return True unless a module is known to change no result."""
-    return not f"{module}.".startswith(_NEVER_COUNT) or module == f"{_PACKAGE}.jobs.runs"
+    return not f"{module}.".startswith(_NEVER_COUNT) or module == "leakbound_lab.jobs.runs"
 
 
 def _is_inside(module: str) -> bool:
-    """Return True if a module belongs to this package."""
-    return f"{module}.".startswith(f"{_PACKAGE}.")
+    """Return True if a module belongs to the library or the lab."""
+    return module.partition(".")[0] in _PACKAGES
 
 
 @cache

@@ -170,7 +170,9 @@ def attack(
 
     @wraps(compute)  # with what else it has, such as networks that are attacked side by side
     def function(request: AttackRequest[Any]) -> Attacked:
-        plugin = not config.function.startswith("leakbound.")  # tests pin the rows of ours
+        plugin = not config.function.startswith(
+            ("leakbound.", "leakbound_lab.")
+        )  # tests pin the rows of ours
         return checked(compute(request), settings.attack, request.replicas if plugin else ())
 
     # What is attacked: uploads of untrained networks, or trained networks with all that the attack needs.

@@ -64,7 +64,8 @@ def originals(job: Job, table: RunTable) -> str:
     config = table.config
     settings = config.datasets[job.name]
     reader = settings.reader or job.name
-    if not (config.plugins.datasets.get(reader) or registries.DATASETS.path(reader)).startswith("leakbound."):
+    target = config.plugins.datasets.get(reader) or registries.DATASETS.path(reader)
+    if not target.startswith(("leakbound.", "leakbound_lab.")):
         return "{}"
     from leakbound_lab.datasets.originals import original_hashes
 

@@ -1,0 +1,1 @@
+from leakbound_lab.commands.finished import load_run as load_run
