@@ -160,8 +160,14 @@ def test_a_repeat_may_leave_out_datasets_and_networks_of_a_study():
     repeat = reading.load(ROOT / "config" / "paper_gradients_repeat.yaml")
     study, again = (each.studies["gradient_inversion"] for each in (config, repeat))
     assert {*again.models} < {*study.models}
+    assert {*again.datasets} < {*study.datasets}
     assert [*differences(config, repeat)] == []
-    (told,) = differences(
-        repeat.model_copy(update={"seed": 1}), config.model_copy(update={"studies": {"gradient_inversion": study}})
-    )
-    assert told == "studies.gradient_inversion.models has lenet_sigmoid, which the first run lacks"
+    told = [
+        *differences(
+            repeat.model_copy(update={"seed": 1}), config.model_copy(update={"studies": {"gradient_inversion": study}})
+        )
+    ]
+    assert told == [
+        "studies.gradient_inversion.datasets has celeba, fashion_mnist, svhn, which the first run lacks",
+        "studies.gradient_inversion.models has lenet_sigmoid, which the first run lacks",
+    ]

@@ -104,7 +104,7 @@ def test_equal_records_get_one_noisy_copy_and_are_said_to_be_equal(place):
 
 
 @pytest.mark.parametrize(
-    ("records", "kappa", "faint"), [("mine", 400, True), ("mine.npy", 400, True), ("mine", 20, False)]
+    ("records", "kappa", "faint"), [("mine", 250, True), ("mine.npy", 400, True), ("mine", 20, False)]
 )
 def test_noise_that_nobody_sees_is_said_to_hide_nothing(place, records, kappa, faint):
     outcome = called("protect", records, "--kappa", kappa, "--calibrate-to-own", "--out", "out")
