@@ -7,7 +7,7 @@ depend on the lab, and configurations, plugins and pickles that name old paths s
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -94,9 +94,9 @@ class OldPaths(MetaPathFinder, Loader):
     """Finder and loader of modules by their old paths."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self, fullname: str, path: Iterable[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a module that has moved, None if it has not."""
+        """Find a module that has moved, None if it has not. Paths of namespace packages are no sequences."""
         new = place_now(fullname)
         return None if new == fullname else ModuleSpec(fullname, self, origin=new)
 
