@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
 
         value = getattr(import_module(f"leakbound.{_HOMES[name]}"), name)
     elif name in moved.NAMES:
-        return moved.named(name)
+        return moved.by_old_name(name)
     else:
         raise AttributeError(f"module 'leakbound' has no attribute {name!r}")
     globals()[name] = value

@@ -75,7 +75,7 @@ def place_now(module: str) -> str:
     return module
 
 
-def named(name: str) -> Any:
+def by_old_name(name: str) -> Any:
     """Import what ``leakbound`` exported by a name.
 
     Args:

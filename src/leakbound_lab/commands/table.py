@@ -9,7 +9,7 @@ from leakbound_lab.jobs.paths import OUTPUTS, RULES
 
 RUNS = "Runs"
 WORKFLOW = "Workflow"
-EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall shows each call of a step."
+EVERY_STEP = "Example: snakemake -n -p -j 1 --forceall  # shows each call of a step"
 
 
 class StepPlace(Place):

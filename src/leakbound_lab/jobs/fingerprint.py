@@ -56,8 +56,8 @@ def code_fingerprint(step: str, *others: str) -> str:
     for statement in statements:
         digest.update(_text(statement).encode())
     imported = {module for statement in statements for module in _imports(statement)}
-    named = tuple(map(place_now, others))  # plugins may name old paths
-    for module, tree_hash in sorted(_closure({*imported, *named}, named).items()):
+    present = tuple(map(place_now, others))  # plugins may name old paths
+    for module, tree_hash in sorted(_closure({*imported, *present}, present).items()):
         digest.update(f"{module}:{tree_hash};".encode())
     return digest.hexdigest()[:16]
 
