@@ -240,6 +240,14 @@ def test_heatmap_numbers_contrast_with_their_cells(gradients):
     assert colors[max(colors)] == "black"
 
 
+def test_a_heatmap_says_what_its_small_numbers_are(gradients):
+    rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)]
+    options = {"where": {"variant": "attack"}, "beside": {"variant": "geiping"}, "floor": {"variant": "oracle"}}
+    (said,) = PLOTS.get("heatmap")(rows, options=options).legends
+    assert said.get_title().get_text() == "small numbers: above, Geiping et al., tuned; below, oracle"
+    assert PLOTS.get("heatmap")(rows, options={"where": {"variant": "attack"}}).legends == []
+
+
 def test_colors_beyond_the_bar_are_none_of_its_own_and_it_has_an_arrow_there(gradients):
     rows = gradients[(gradients["metric"] == "mse") & (gradients["unit"] == -1)].copy()
     rows.loc[rows["variant"] == "prior", "value"] = 1e3

@@ -99,8 +99,18 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     aspect = 10 + 4 * len(settings)
     bar = colorbar(figure, scale, label, ax=list(grid), aspect=aspect, pad=0.02, extend=extend)
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
-    legend(figure, _beyond(extend))
+    legend(figure, _beyond(extend), _small_numbers(options))
     return figure
+
+
+def _small_numbers(options: HeatmapOptions) -> str:
+    """Say what the small numbers in the cells are, by the variant whose rows they show. Empty without any."""
+    said = [
+        f"{side}, {style.style_of(str(where['variant'])).label}"
+        for side, where in (("above", options.beside), ("below", options.floor))
+        if where is not None and isinstance(where.get("variant"), str)
+    ]
+    return f"small numbers: {'; '.join(said)}" if said else ""
 
 
 def _beyond(extend: str) -> list[Any]:

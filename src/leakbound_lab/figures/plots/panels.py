@@ -197,13 +197,13 @@ def legend(figure: Figure, handles: list[Any], note: str = "") -> None:
 
     Args:
         figure: The figure.
-        handles: Entries. If there are none, there is no legend.
+        handles: Entries. If there are none, and no note, there is no legend.
         note: Sentence at the head of the legend.
     """
-    if not handles:
+    if not handles and not note:
         return
     wide, tall = figure.get_size_inches()
-    widest = max(len(str(handle.get_label())) for handle in handles) * 0.056 + 0.45
+    widest = max((len(str(handle.get_label())) for handle in handles), default=0) * 0.056 + 0.45
     columns = max(1, min(len(handles), int(wide / widest)))
     heads = [text for text in (figure.get_supxlabel(), note) if text]
     figure.supxlabel("")
