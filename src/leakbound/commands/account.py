@@ -2,8 +2,9 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,6 +70,11 @@ def account(
         facts = {"provenance": str(provenance), "replay": rows, "statement": numbers}
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
         return
+    sys.stdout.write(_table(rows, statements))
+
+
+def _table(rows: Sequence[Mapping[str, Any]], statements: Mapping[str, Statement]) -> str:
+    """Write what the training stated, and its bounds counted again, for one network and for all of them."""
     about = statements["replica"].subject if statements else "one record"
     cells = [[f"nats about {about}", "one network", "all networks"]]
     for name, words in _WORDS.items():
@@ -82,8 +88,7 @@ def account(
         lines = ["the provenance states no bound in words: an earlier version wrote it; train again"]
     elif not statements["replica"].secure:
         lines.append("the numbers below would hold if the noise were secret: privacy_noise: secure")
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.write(
+    return "".join(f"{line}\n" for line in lines) + (
         f"{text_table(cells)}joint bound: {joint}\n"
         "events and the number of labels: as the file states them; `leakbound verify` says whether it was altered\n"
     )

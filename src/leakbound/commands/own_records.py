@@ -145,18 +145,9 @@ def read_both(
         BadParameter: If the public records are the user's, or have another form or unit.
         DatasetError: If one of them cannot be read.
     """
-    encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
-    options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
-    reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
-    reading |= {name: options[name] or () for name in ("exclude", "categories")}
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
-    if public is None or not any(encoded.values()):
-        private = _read(path, form, options, reading)
-        others = None if public is None else _read(public, None, options, reading)
-    else:
-        others = _read(public, None, options, reading)
-        private = _read(path, form, options, reading | {"encoding": others.encoding})
+    private, others = _read_each(path, public, form, standardize, reading)
     scaled = private.kind == "table" if standardize is None else standardize
     _warn_columns(private, scaled)
     if private.labels is not None and private.classes:
@@ -167,6 +158,37 @@ def read_both(
         _check_size(path, len(private), private.values.shape[1:])
         return private.standardized(private) if scaled else private, None
     _check_size(public, len(others), others.values.shape[1:])
+    _check_forms(path, private, public, others)
+    if scaled:
+        private, others = private.standardized(others), others.standardized(others)
+    from leakbound.engine.identity import refuse_shared
+
+    with refusing(f"--public {public}", GuaranteeError):
+        refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
+    return private, others
+
+
+def _read_each(
+    path: Path, public: Path | None, form: Form, standardize: bool | None, reading: dict[str, Any]
+) -> tuple[Collection, Collection | None]:
+    """Read both files, the public one first where it determines categories and medians."""
+    encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
+    options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
+    reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
+    reading |= {name: options[name] or () for name in ("exclude", "categories")}
+    if public is None or not any(encoded.values()):
+        private = _read(path, form, options, reading)
+        return private, None if public is None else _read(public, None, options, reading)
+    others = _read(public, None, options, reading)
+    return _read(path, form, options, reading | {"encoding": others.encoding}), others
+
+
+def _check_forms(path: Path, private: Collection, public: Path, others: Collection) -> None:
+    """Check that public records have the form, the columns and the units of the user's.
+
+    Raises:
+        BadParameter: If they do not.
+    """
     if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
         raise typer.BadParameter(
             f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
@@ -179,13 +201,6 @@ def read_both(
         )
     if not private.pictures:
         _check_units(private, others)
-    if scaled:
-        private, others = private.standardized(others), others.standardized(others)
-    from leakbound.engine.identity import refuse_shared
-
-    with refusing(f"--public {public}", GuaranteeError):
-        refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
-    return private, others
 
 
 def _read(path: Path, form: Form | None, options: dict[str, Any], reading: dict[str, Any]) -> Collection:

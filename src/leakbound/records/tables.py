@@ -242,7 +242,60 @@ def _of_frame(
         DatasetError: With all its problems.
     """
     path, table = frame.origin, frame.table
-    names = table.column_names
+    _check_names(frame, label, exclude, categories)
+    used = [name for name in table.column_names if name != label and name not in exclude]
+    if not len(table):
+        _checked_size(path, np.zeros((0, 1, len(used))), used)
+    columns = _read_columns(table, used, categories, encoding)
+    flat = {inner: values for made in columns.parts.values() for inner, values in made.items()}
+    holes, in_holes = _holes(flat, missing)
+    classes_of = _as_labels(table[label].combine_chunks())
+    labels = _label_series(classes_of, text=bool(frame.separator))
+    absent = (labels.isna() | (labels == "")).to_numpy(bool)
+    problems = [*columns.problems, *in_holes]
+    if missing != "drop" and absent.any():
+        problems.append(f"row {int(absent.argmax())}: {label!r} is missing")
+    if problems:
+        said = problems[0] if len(problems) == 1 else "\n  - ".join([f"{len(problems)} problems:", *problems])
+        raise DatasetError(f"{path}: {said}")
+    values = np.column_stack([*flat.values()]) if flat else np.zeros((len(table), 0))
+    _check_no_tokens(path, values[:, None])
+    numbers = _checked_size(path, values[:, None], [*flat])[:, 0]
+    numbers[holes] = np.nan
+    # Missing values: their records go, or medians take their place.
+    rows = np.ones(len(numbers), bool)
+    medians = None if encoding is None else encoding.medians
+    if missing == "drop":
+        rows = ~(holes.any(axis=1) | absent)
+        numbers = _checked_size(path, numbers[rows][:, None], [*flat])[:, 0]
+    elif missing == "median":
+        medians = medians or SimpleImputer(strategy="median").fit(numbers)
+        numbers = medians.transform(numbers)
+    # Labels as classes, and the form of copies.
+    order = classes_of.dictionary.to_pylist() if getattr(classes_of.type, "ordered", False) else None
+    numbered, classes = _classes(path, label, labels[rows].reset_index(drop=True), order)
+    if (meanings := class_names(table.schema, label)) and labels.dtype.kind in "iu":
+        classes = tuple(meanings[int(name)] if 0 <= int(name) < len(meanings) else name for name in classes)
+    first = np.flatnonzero(rows)[np.unique(numbered, return_index=True)[1]]
+    return Table(
+        str(path),
+        numbers[:, None],
+        numbered,
+        classes,
+        tuple(flat),
+        _stored_as(frame, label, first, columns.parts, columns.encoders.keys()),
+        Encoding(columns.encoders, medians),
+        left_out=int((~rows).sum()),
+    )
+
+
+def _check_names(frame: Frame, label: str, exclude: Sequence[str], categories: Sequence[str]) -> None:
+    """Check that a frame has the columns that are named, and none without a name.
+
+    Raises:
+        DatasetError: With the name of the column, and the nearest one that there is.
+    """
+    path, names = frame.origin, frame.table.column_names
     if names.count(label) != 1:
         raise DatasetError(f"{path}: has no column {label!r} to use as the label; {nearest(label, names)}")
     for name in (*exclude, *categories):
@@ -255,15 +308,31 @@ def _of_frame(
         raise DatasetError(
             f"{path}: has a column without a name, as pandas writes numbers of rows: use to_csv(..., index=False)"
         )
-    kept = [name for name in names if name != label and name not in exclude]
-    if not len(table):
-        _checked_size(path, np.zeros((0, 1, len(kept))), kept)
-    problems: list[str] = []
-    parts: dict[
-        str, dict[str, np.ndarray]
-    ] = {}  # column to the names and values of those that are made of it
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Numbers of the columns of a frame.
+
+    Attributes:
+        parts: Column to the names and values of those that are made of it: itself, or one of 0 and 1 for each category.
+        encoders: Column of texts to its encoder.
+        problems: What cannot be used, for messages.
+    """
+
+    parts: Mapping[str, Mapping[str, np.ndarray]]
+    encoders: Mapping[str, OneHotEncoder]
+    problems: Sequence[str]
+
+
+def _read_columns(
+    table: pa.Table, used: Sequence[str], categories: Sequence[str], encoding: Encoding | None
+) -> _Columns:
+    """Read the columns that are used: numbers as they are, categories as columns of 0 and 1."""
+    parts: dict[str, dict[str, np.ndarray]] = {}
     encoders: dict[str, OneHotEncoder] = {}
-    for name in kept:
+    problems: list[str] = []
+    for name in used:
         try:
             column = table[name].combine_chunks()
             if name in categories:
@@ -273,46 +342,7 @@ def _of_frame(
                 parts[name] = _numbers(name, column)
         except DatasetError as error:
             problems.append(str(error))
-    flat = {inner: values for of in parts.values() for inner, values in of.items()}
-    holes, more = _holes(flat, missing)
-    problems += more
-    column = _as_labels(table[label].combine_chunks())
-    labels = _label_series(column, text=bool(frame.separator))
-    absent = (labels.isna() | (labels == "")).to_numpy(bool)
-    if missing != "drop" and absent.any():
-        problems.append(f"row {int(absent.argmax())}: {label!r} is missing")
-    if problems:
-        said = problems[0] if len(problems) == 1 else "\n  - ".join([f"{len(problems)} problems:", *problems])
-        raise DatasetError(f"{path}: {said}")
-    values = np.column_stack([*flat.values()]) if flat else np.zeros((len(table), 0))
-    _check_no_tokens(path, values[:, None])
-    numbers = _checked_size(path, values[:, None], [*flat])[:, 0]
-    numbers[holes] = np.nan
-    rows = np.ones(len(numbers), bool)
-    medians = None if encoding is None else encoding.medians
-    if missing == "drop":
-        rows = ~(holes.any(axis=1) | absent)
-        numbers = _checked_size(path, numbers[rows][:, None], [*flat])[:, 0]
-    elif missing == "median":
-        medians = medians or SimpleImputer(strategy="median").fit(numbers)
-        numbers = medians.transform(numbers)
-    order = column.dictionary.to_pylist() if getattr(column.type, "ordered", False) else None
-    numbered, classes = _classes(path, label, labels[rows].reset_index(drop=True), order)
-    if (meanings := class_names(table.schema, label)) and labels.dtype.kind in "iu":
-        classes = tuple(meanings[int(name)] if 0 <= int(name) < len(meanings) else name for name in classes)
-    first = np.flatnonzero(rows)[np.unique(numbered, return_index=True)[1]]
-    stored = _stored_as(frame, label, first, parts, encoders.keys())
-    left_out = int((~rows).sum())
-    return Table(
-        str(path),
-        numbers[:, None],
-        numbered,
-        classes,
-        tuple(flat),
-        stored,
-        Encoding(encoders, medians),
-        left_out,
-    )
+    return _Columns(parts, encoders, problems)
 
 
 def _stored_as(
