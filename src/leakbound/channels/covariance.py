@@ -493,7 +493,7 @@ def _raised(lengths: Float[np.ndarray, " n"]) -> float:
     return count / (count - 1.0) / (1.0 - error)
 
 
-_Fold = tuple[Float[np.ndarray, "_"], float, Float[np.ndarray, "_"]]
+_Fold = tuple[Float[np.ndarray, "_"], float, Float[np.ndarray, "_"]]  # noqa: F821
 """Variances of the records that are kept, along their principal directions; their mean variance; variances there of
 those that are left out, around the mean of the kept ones."""
 

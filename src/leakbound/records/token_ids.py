@@ -7,7 +7,7 @@ _IDS = 256  # most different whole numbers among measurements or categories
 _PLACES = 8  # least values of a sequence of token ids
 
 
-def are_token_ids(records: Num[np.ndarray, "n *shape"]) -> bool:
+def are_token_ids(records: Num[np.ndarray, "n *shape"]) -> bool:  # noqa: F821
     """Return whether records look like sequences of token ids.
 
     They do if each has at least eight whole numbers >= 0 of more than a byte, these have a similar range in most

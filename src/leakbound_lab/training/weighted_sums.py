@@ -180,7 +180,7 @@ def _totals(parts: list[_Part], weights: Float[Tensor, " n"]) -> Gradients:
     return totals
 
 
-def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int) -> Tensor:
+def _sums(weights: Float[Tensor, " n"], values: Float[Tensor, "n *rest"], slots: int) -> Tensor:  # noqa: F821
     """Compute the weighted sum of the rows of each slot (slots, ...)."""
     return torch.einsum("ij,ij...->j...", weights.unflatten(0, (-1, slots)), values.unflatten(0, (-1, slots)))
 
