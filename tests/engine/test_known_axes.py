@@ -134,6 +134,19 @@ def test_a_ledger_of_the_version_before_knows_no_axes_and_adds(tmp_path):
     assert 6.0 < again.leakage().record < 9.0 - 0.1  # those that were counted since have known axes
 
 
+@pytest.mark.parametrize("determinant", [None, lambda uses: None])
+def test_nats_along_values_are_added_where_their_covariance_is_not_at_hand(determinant):
+    """Of the others, those along principal directions are known together all the same."""
+    natural, white = (
+        Mechanism(name, np.array(ratios), axes="one") for name, ratios in (("a", [3.0, 1.0]), ("b", [0.0, 5.0]))
+    )
+    own = Mechanism("c", np.array([2.0, 0.5]), axes="one", precisions=np.array([1.0, 4.0]))
+    expected = 0.5 * math.log((1 + 2 * 3) * (1 + 2 * 1 + 3 * 5)) + 0.5 * math.log((1 + 3 * 2.0) * (1 + 3 * 0.5))
+    for one, uses in ((natural, 2), (own, 3)):
+        _, parallel, others = seen_by(one, [(natural, 2), (white, 3), (own, 3)], determinant)
+        assert one.nats(uses + parallel) + others == pytest.approx(expected, rel=1e-12)
+
+
 def test_axes_that_see_all_or_nothing():
     """Ratios of ∞ where no noise lies, and of 0 where a channel shows nothing."""
     names = {"axes": "one"}
