@@ -9,7 +9,7 @@ from leakbound_lab.claims.judging import Design
 from leakbound_lab.claims.statistics import mean_interval
 
 
-@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("n", [2, 5, 8, 13])
 def test_sign_flips_equal_scipys_exact_test(n):
     values = np.random.default_rng(n).normal(0.4, 1, n)
     expected = [
@@ -25,6 +25,11 @@ def test_sign_flips_of_equal_sums_count_all_of_them():
     up, down = statistics.sign_flips(np.array([0.1, 0.2, 0.3, -0.3]), np.random.default_rng(0))
     assert up == 6 / 16  # 0.3 or more: six of sixteen sums, three of them equal but for rounding
     assert down == 13 / 16
+
+
+def test_exact_sign_flips_of_twenty_blocks_are_binomial_if_all_are_as_large():
+    up, down = statistics.sign_flips(0.1 * np.repeat([1.0, -1.0], [12, 8]), np.random.default_rng(0))
+    assert (up, down) == pytest.approx((stats.binom.sf(11, 20, 0.5), stats.binom.cdf(12, 20, 0.5)), rel=1e-12)
 
 
 def test_random_sign_flips_count_sums_that_equal_the_observed_one():
