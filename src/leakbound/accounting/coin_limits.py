@@ -92,7 +92,7 @@ def coin_limits(
     evaluated: Mapping[str, Sequence[np.ndarray]],
     canaries: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Iterator[CoinLimit]:
-    """Yield limits of ε and nats from pairs, and of ε from canaries, which then share the doubt about ε.
+    """Yield lower limits: ε and nats from pairs, and ε from canaries, which share the chance of error on ε.
 
     Records are in random order, so that those of equal places are random pairs, whose coins decided which
     of them is a member. The attacker, and how many coins it guesses, are those that show most on known

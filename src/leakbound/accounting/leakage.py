@@ -167,7 +167,7 @@ class Held:
 
     Attributes:
         fresh_uses: (records,) uses of this mechanism with independent noise.
-        parallel: (records,) uses of it that those of others along the same axes are worth.
+        parallel: (records,) uses of this mechanism that uses of other mechanisms along the same axes are worth.
         others: (records,) nats that uses along other axes have revealed.
         labels: (records,) nats that labels have revealed.
     """
@@ -179,11 +179,11 @@ class Held:
 
     @classmethod
     def nothing(cls, count: int) -> Held:
-        """Make that of records without uses."""
+        """Return the zeros of records that were never used."""
         return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
 
     def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
-        """Add fresh uses to those of the records."""
+        """Return what is held after further uses with independent noise."""
         return replace(self, fresh_uses=self.fresh_uses + counts)
 
     def nats(self, mechanism: Mechanism) -> Float[np.ndarray, " records"]:

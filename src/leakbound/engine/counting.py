@@ -442,7 +442,10 @@ class Counter:
         return records
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Return uses, those with independent noise, nats of others and of labels, where to count, and owners' records.
+        """Return six columns with a row for each index of all collections.
+
+        These are uses, uses with independent noise, nats of other channels, nats of labels, whether the row is
+        counted, and the number of records of its owner, 0 without one.
 
         A record that stands at several indices is counted at the first, and so is an owner of several records,
         each of which has the numbers of all. One that no loader shows is counted once it was used.

@@ -192,7 +192,7 @@ class RunTable:
         return self.config.defense(run.defense).learning_rates or self.config.training.learning_rates
 
     def kept(self, run: Run) -> int:
-        """Count the networks of a run that are kept and attacked.
+        """Count the networks of a run that are stored and attacked.
 
         Args:
             run: Run of the configuration.
@@ -241,10 +241,10 @@ class RunTable:
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
     def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tables of a section with tables of its own, each with the settings that it depends on.
+        """Yield each table that a section of the configuration makes, with the settings that it depends on.
 
         Args:
-            name: Name of the section.
+            name: Name of the section, ``theory`` or ``consensus``.
         """
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()

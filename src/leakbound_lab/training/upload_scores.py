@@ -408,7 +408,7 @@ def _by_bulk(
 
 
 def _tells(norms: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
-    """Return where a gradient is not 0, as it is of records at which all units of a layer are off, or NaN."""
+    """Return where a norm is above rounding or NaN. It is 0 for records at which all units of a layer are off."""
     return ~(norms <= torch.finfo(norms.dtype).tiny ** 0.5)
 
 

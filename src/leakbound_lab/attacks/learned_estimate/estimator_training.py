@@ -250,7 +250,7 @@ def _course(
 
 
 def _shrunk(moments: Moments, weight: float) -> Moments:
-    """Mix the covariance of moments with a multiple of the identity, as that of all records is."""
+    """Shrink a covariance: (1 − weight) Σ + weight · (mean variance) I."""
     level = moments.total_variance / moments.dimension
     mixed = (1 - weight) * moments.covariance + weight * level * np.eye(moments.dimension)
     return replace(moments, covariance=mixed, shrinkage=weight)
