@@ -74,7 +74,11 @@ def opacus_sums(model, images, labels, bound):
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.parametrize(
-    ("name", "bound"), [("lenet", 0.3), ("lenet", 3.0), ("lenet_sigmoid", 1e3), ("resnet10", 0.3), ("alexnet", 0.3)]
+    ("name", "bound"),
+    [
+        *(("mlp", 0.3), ("mlp_wide", 0.3), ("lenet", 0.3), ("lenet", 3.0), ("lenet_sigmoid", 1e3)),
+        *(("cnn", 0.3), ("alexnet", 0.3), ("vgg16", 0.3), ("resnet10", 0.3)),
+    ],
 )
 def test_clipped_sums_equal_those_of_opacus(digits, name, bound):
     """In float64, where a different formula cannot hide behind rounding."""

@@ -123,7 +123,7 @@ def test_secure_noise_of_dp_is_on_the_grid_of_the_sum():
         expected_batch_size=8,
         source=SecureNoise(),
     )
-    optimizer.add([10 * F.normalize(torch.randn(200, 300).flatten(), dim=0).view(200, 300)])
+    parameter.grad = 10 * F.normalize(torch.randn(200, 300).flatten(), dim=0).view(200, 300)
     optimizer.step()
     step = float(grid_spacing(np.array([3.0]))[0])
     noisy_sum = -8 * parameter.detach().double()  # the batch size and the learning rate are powers of two

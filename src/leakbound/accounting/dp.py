@@ -248,7 +248,8 @@ def _history_epsilon(
     if rows > 1:
         return _group_epsilon(totals, rows, delta, orders)
     opacus_accountant = create_accountant(mechanism=accountant)
-    opacus_accountant.history = [(*kind, steps) for kind, steps in totals.items()]
+    done = [(*kind, steps) for kind, steps in totals.items()]
+    opacus_accountant.load_state_dict({"history": done, "mechanism": accountant})
     options = {} if orders is None else {"alphas": list(orders)}
     # prv takes ln(1 − q) of every rate q, and uses none at q = 1.
     with warnings.catch_warnings(), np.errstate(divide="ignore"):

@@ -3,9 +3,10 @@
 A channel may stand in front of the images (:class:`~leakbound_lab.training.client_steps.NoisyClippedStep`).
 
 Sums of clipped gradients come from :mod:`leakbound_lab.training.weighted_sums`, mostly without the gradients of
-single records. They equal those of Opacus' optimizer (tested), which supplies noise, scaling and privacy
-accountant. Batches are Poisson samples, as its accountants assume, and can be empty. A step then adds noise
-alone. If a batch does not fit into memory, sums are accumulated piece by piece, and noise is added once.
+single records. They equal those of Opacus' optimizer (tested). Its accountants state ε, and it supplies noise and
+scaling where networks train one by one (:class:`OpacusLearner`). Batches are Poisson samples, as its accountants
+assume, and can be empty. A step then adds noise alone. If a batch does not fit into memory, sums are accumulated
+piece by piece, and noise is added once.
 
 Large networks train one by one on a CPU, others as one stack. Poisson samples of its slots differ in size.
 They are padded to one width with records of weight 0, so that the sum is over the drawn records. A GPU
@@ -22,7 +23,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Float
 from opacus.accountants import create_accountant
-from opacus.optimizers.optimizer import DPOptimizer, _check_processed_flag, _mark_as_processed
+from opacus.optimizers import DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 
 from leakbound.accounting.dp import poisson_epsilon
@@ -173,18 +174,20 @@ class AccountedLearner:
         self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._noise.restore(state["noise"])
-        self._accountant.history = state["history"]
+        self._accountant.load_state_dict(
+            {"history": state["history"], "mechanism": self._accountant.mechanism()}
+        )
 
 
-class PrivateOptimizer(DPOptimizer):
-    """Opacus' optimizer for sums of clipped gradients, which also takes secure noise.
+class PrivateOptimizer(DPOptimizerFastGradientClipping):
+    """Opacus' optimizer for gradients that are sums of clipped ones, which also takes secure noise.
 
     Opacus' own secure noise needs a package that is no longer maintained.
 
     Args:
-        *args: As for ``DPOptimizer``.
+        *args: As for ``DPOptimizerFastGradientClipping``.
         source: Source of noise. For seeded noise Opacus draws from its generator.
-        **kwargs: As for ``DPOptimizer``.
+        **kwargs: As for ``DPOptimizerFastGradientClipping``.
     """
 
     def __init__(self, *args: Any, source: NoiseSource | None = None, **kwargs: Any) -> None:
@@ -193,37 +196,15 @@ class PrivateOptimizer(DPOptimizer):
         super().__init__(*args, **kwargs)
         self._secure = None if source is None or isinstance(source, SeededNoise) else source
 
-    @property
-    def accumulated_iterations(self) -> int:
-        """1, because all pieces of a batch make one sum."""
-        return 1
-
-    def add(self, sums: Sequence[Tensor]) -> None:
-        """Add sums over some records of a step, one for each parameter.
-
-        The gradient of each record may contribute at most the clipping bound S.
-        """
-        for parameter, total in zip(self.params, sums, strict=True):
-            parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
-
-    def pre_step(self, closure: Any = None) -> bool:
-        """Add noise, average over the batch, and account for the step."""
-        self.add_noise()
-        self.scale_grad()
-        if self.step_hook:
-            self.step_hook(self)
-        return True
-
     def add_noise(self) -> None:
         """Add noise to the sum of clipped gradients, on a grid if it is secure."""
         if self._secure is None:
             super().add_noise()
             return
         for parameter in self.params:
-            _check_processed_flag(parameter.summed_grad)
             noisy = perturbed(parameter.summed_grad, self.noise_multiplier * self.max_grad_norm, self._secure)
             parameter.grad = noisy.view_as(parameter)
-            _mark_as_processed(parameter.summed_grad)
+            parameter.summed_grad = None  # a sum is used once
 
 
 class OpacusLearner(AccountedLearner):
@@ -262,8 +243,9 @@ class OpacusLearner(AccountedLearner):
         records = self._inputs.take(drawn[None])[0], self._labels[0, drawn]
         self._optimizer.zero_grad(set_to_none=True)
         for images, labels in zip(*(part.split(self._chunk) for part in records), strict=True):
-            sums = weighted_sums(self.model, images, labels, self._weigh)
-            self._optimizer.add(list(sums.values()))
+            sums = weighted_sums(self.model, images, labels, self._weigh).values()
+            for parameter, total in zip(self._optimizer.params, sums, strict=True):
+                parameter.grad = total if parameter.grad is None else parameter.grad + total
         # Noise once on the sum, the mean over the expected batch, and the update.
         self._optimizer.step()
 
