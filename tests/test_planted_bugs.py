@@ -21,7 +21,8 @@ def test_the_place_of_every_planted_bug_is_there_once_and_so_is_its_test():
 def test_every_planted_bug_is_caught_by_its_test():
     words = [sys.executable, planted_bugs.__file__, "--passed"]  # what they pass without bugs, this suite shows
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    others = [line for line in done.stdout.splitlines() if " caught " not in line]  # a log that is cut still has them
+    assert done.returncode == 0, "\n".join([*others, done.stderr])
 
 
 def test_a_bug_whose_place_is_gone_is_told(tmp_path):

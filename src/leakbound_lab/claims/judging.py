@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -388,17 +389,16 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
 
 def _names(blocks: Blocks) -> Callable[..., str]:
     """Return the function from the dataset, network, preset and replica of a block to the name of its setting."""
-    several = blocks.effects.index.get_level_values("model").nunique() > 1
+    several = len({*_places(blocks.effects, "model")} - {-1}) > 1  # -1: of no name
     return lambda dataset, model, *_: f"{dataset} {model}".strip() if several else dataset
 
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
     """Return True if two one-sided tests show that the effect of each dataset and network is small."""
-    parts = effects.dropna().groupby(level=STRATUM)
-    return all(
-        _inside(interval(values.to_numpy(float), _strata(values), 1 - 2 * alpha), delta)
-        for _, values in parts
-    )
+    kept = effects.dropna()
+    values, strata = kept.to_numpy(float), _strata(kept)
+    parts = ([other == stratum for other in strata] for stratum in dict.fromkeys(strata))
+    return all(_inside(interval(values[part], [0] * sum(part), 1 - 2 * alpha), delta) for part in parts)
 
 
 def _inside(ends: tuple[float, float], delta: float) -> bool:
@@ -489,5 +489,14 @@ def _column(table: pd.DataFrame, name: object) -> tuple[Float[np.ndarray, " bloc
 
 
 def _strata(table: pd.DataFrame | pd.Series) -> Strata:
-    """List the dataset and network of each block."""
-    return list(zip(*(table.index.get_level_values(level) for level in STRATUM), strict=True))
+    """List the dataset and network of each block, as places among all datasets and networks of the index.
+
+    Names are strings of Arrow, which pandas reads slowly one by one.
+    """
+    return list(zip(*(_places(table, level) for level in STRATUM), strict=True))
+
+
+def _places(table: pd.DataFrame | pd.Series, level: str) -> list[int]:
+    """List the place of each block's name among all names of a level of the index."""
+    index = cast(pd.MultiIndex, table.index)
+    return [int(place) for place in index.codes[index.names.index(level)]]
