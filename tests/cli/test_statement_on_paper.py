@@ -42,6 +42,7 @@ def test_page_json_and_terminal_of_copies_say_the_same(seed, place):
     assert html.escape(bound["sentence"]) in page
     written = json.loads(Path("copies/protection.json").read_text())
     assert {name: value for name, value in bound.items() if name != "of"} == written["statement"]
+    assert facts["release"]["limit"] == "at most 3 nats about all records of one owner together by one copy of each"
     assert facts["assumptions"][1:] == written["assumed"]
     assert facts["release"]["digest"] == written["digest"]
     assert facts["data"] == {

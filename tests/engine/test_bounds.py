@@ -36,6 +36,7 @@ from leakbound import (
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import naming_bound
 from leakbound.accounting.runs import stated_bounds
+from leakbound.accounting.statement import upper_bound
 from leakbound.channels import population_moments
 from leakbound.channels.composition import composed_capacity
 from leakbound.channels.covariance import Moments
@@ -308,7 +309,7 @@ def test_an_accepted_capacity_is_the_bound_in_every_line(tmp_path):
     engine.protect([torch.from_numpy(row) for row in rows], name="more").__getitems__([0])
     assert engine.leakage().record == pytest.approx(18.0)  # also to those that read the ledger
     text = str(Engine().make(Leakage(3.0, uses=2), **loose))
-    assert "2 uses reveal at most 9 nats together" in text
+    assert "The noisy values of 2 uses together reveal about one record at most 9 nats on average over records" in text
     assert "calibrated were 3" in text
 
 
@@ -427,11 +428,11 @@ def test_an_engine_says_what_labels_and_other_channels_add(tmp_path):
     front = Engine(tmp_path / "uses.db")
     engine = front.make(Identification(0.2, among=10, uses=2), classes=CLASSES)
     among = naming_bound(engine.target.nats + math.log(10), 1000)
-    assert f"records of all labels, which are released, with at most {among:.4g}" in str(engine)
+    assert f"records of all labels, which are released, with at most {upper_bound(among)}" in str(engine)
     front.release(engine)
     assert "by now" not in str(engine)
     front.release(front.make(Leakage(30.0, uses=2)))
-    assert f"by now {engine.leakage().joint:.6g} nats of a record are revealed" in str(engine)
+    assert f"by now {upper_bound(engine.leakage().joint, 6)} nats of a record are revealed" in str(engine)
 
 
 # -- the product: each front end in each situation ---------------------------------------------------------------------

@@ -141,7 +141,8 @@ def test_a_plan_for_several_records_of_an_owner_is_sized_for_all_of_them(noise, 
     variance, count = engine.calibration.channel.variances[0], uses or 1
     assert engine.leakage().record == pytest.approx(6.0) == pytest.approx(EACH * engine.nats(count))
     assert truth(share, variance, count) <= 6.0 / 0.97
-    assert "all 5 records of an owner, with these uses each, reveal at most 6 nats together" in str(engine)
+    planned = "The noisy values of these uses of each record of an owner reveal about all records of one owner together"
+    assert f"{planned} (at most 5) at most 6 nats on average over owners" in str(engine)
     if noise == "fresh":
         with pytest.raises(BudgetError):
             _ = released[0]

@@ -141,4 +141,15 @@ def test_same_records_under_two_names_are_composed_too(tmp_path, monkeypatch):
     assert told["digits"]["record_of_all"] == told["digits"]["record"] + told["again"]["record"]
     (line, _) = bounds_table({"leakage": told})
     assert line[-2] == "2.303"
-    assert line[-1].startswith(f"{told['digits']['record_of_all']:.4g} with ")
+    assert 0 <= float(line[-1].split(" with ")[0]) - told["digits"]["record_of_all"] < 1e-2
+
+
+def test_bounds_in_the_table_of_all_trainings_are_rounded_up():
+    """2.00004 nats were once shown as 2."""
+    from leakbound_lab.figures.report.overview import bounds_table
+
+    told = {"jobs": {}, "channels": 1.00001, "dp": None, "federated": 3.00049, "record": 2.00004, "labels": 2.302585}
+    (line,) = bounds_table({"leakage": {"digits": told | {"unbounded": []}}})
+    assert line[2:] == ["1.001", "–", "3.001", "2.001", "2.303", "2.001"]
+    told |= {"unbounded": [], "same_records": ["again"], "record_of_all": 5.00001}
+    assert bounds_table({"leakage": {"digits": told}})[0][-1].startswith("5.001 with ")

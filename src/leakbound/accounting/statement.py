@@ -148,20 +148,20 @@ class Statement:
 
     def _amount(self) -> str:
         """Write ε and nats, for whom they hold, and what of labels they hold."""
-        nats = f"{_up(self.nats)} nats {self.holds}"
+        nats = f"{upper_bound(self.nats)} nats {self.holds}"
         labels = {
-            "counted": f", {_up(self.labels)} of them by labels",
+            "counted": f", {upper_bound(self.labels)} of them by labels",
             "covered": ", labels included",
             "uncounted": ", plus labels, not counted",
             "none": ", no label is released",
         }[self.label_kind]
         if "images" in self.parts:
-            labels += f" (a channel lets {_up(self.parts['images'])} of the values through)"
+            labels += f" (a channel lets {upper_bound(self.parts['images'])} of the values through)"
         if self.epsilon is None:
             return nats + labels
         delta = "" if self.delta is None else f" at δ = {self.delta:g}"
         nats = nats if math.isfinite(self.nats) else f"for every {self.unit}"
-        return f"ε = {_up(self.epsilon)}{delta} ({self.adjacency} {self.unit}), {nats}{labels}"
+        return f"ε = {upper_bound(self.epsilon)}{delta} ({self.adjacency} {self.unit}), {nats}{labels}"
 
     def numbers(self) -> dict[str, Any]:
         """Return plain values for JSON: all attributes, ``bounded``, ``nats``, ``sentence`` and ``short``.
@@ -302,9 +302,9 @@ def state(
     return Statement(**facts, values=values + added, labels=counted, label_kind=kind, every=False)
 
 
-def _up(value: float) -> str:
-    """Write a bound, rounded up."""
-    return "∞" if math.isinf(value) else bound_text(value, digits=_DIGITS)
+def upper_bound(value: float, digits: int = _DIGITS) -> str:
+    """Write a number that bounds something from above with few digits, rounded up."""
+    return "∞" if math.isinf(value) else bound_text(value, digits=digits)
 
 
 def _finite(value: Any) -> Any:

@@ -35,13 +35,15 @@ def show(path: _PathArgument) -> None:
 
     Example: leakbound ledger show uses.db
     """
+    from leakbound.accounting.statement import upper_bound
     from leakbound.engine.ledger import Ledger
 
     opened = Ledger.open(path)
     lines = [f"{opened.path}: a ledger, {opened.about()}, number {opened.number.hex()[:8]}"]
     for mechanism, records, most in opened.channels():
         lines.append(
-            f"{mechanism.name} noise, {mechanism.nats(1):.4g} nats a use: {records} records, at most {most} uses of one"
+            f"{mechanism.name} noise, at most {upper_bound(mechanism.nats(1))} nats a use: {records} records, at most "
+            f"{most} uses of one"
         )
     lines.append(opened.about_labels())
     sys.stdout.write("\n".join(lines) + "\n")

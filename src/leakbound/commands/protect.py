@@ -15,7 +15,7 @@ import typer
 
 from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import Statement, state
+from leakbound.accounting.statement import Statement, state, upper_bound
 from leakbound.channels.observed import rounded_up
 from leakbound.commands import own_records, record_options
 from leakbound.commands.files import check_outputs, refusing
@@ -137,7 +137,7 @@ def protect(
         "exclude": owners.left_out(path, owner, exclude),
     }
     reading |= {"categories": categories, "missing": missing}
-    limit = sheets.limit_of(target)
+    limit = sheets.limit_of(target, owned=owner is not None)
     with own_records.noted() as warnings:
         private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
         own_records.check_reachable(target, others or private)
@@ -428,15 +428,16 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     plan, planned = statement["planned"], []
     if plan["uses"] > 1:
         planned = [
-            f"planned          {plan['uses']} uses with fresh noise together: {plan['values']:.6g} nats by the values, "
-            f"{plan['record']:.6g} with the label"
+            f"planned          {plan['uses']} uses with fresh noise together: {upper_bound(plan['values'], 6)} nats by "
+            f"the values, {upper_bound(plan['record'], 6)} with the label"
         ]
     lines = [
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
-        f"by parts         {leakage['values']:.6g} nats by the values, {leakage['label']:.4g} by the label",
+        f"by parts         {upper_bound(leakage['values'], 6)} nats by the values, "
+        f"{upper_bound(leakage['label'])} by the label",
         *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "

@@ -33,15 +33,26 @@ def check(page: Path, out: Path) -> None:
     check_outputs(page, page.with_suffix(".json"))
 
 
-def limit_of(target: Target) -> str:
-    """Write a target as a limit, in words."""
+def limit_of(target: Target, *, owned: bool = False) -> str:
+    """Write a target as a limit, in words.
+
+    Args:
+        target: The target.
+        owned: Whether all records of an owner together meet it, as they do one with ``records``.
+    """
     together = "one copy" if target.uses in (None, 1) else f"{target.uses} copies together"
     if isinstance(target, Capacity):
-        return f"at most {target.nats:g} nats by each copy"
+        return f"at most {target.nats:g} nats by each copy of a record"
+    owned = owned or target.records > 1
+    subject, of_each = ("all records of one owner together", " of each") if owned else ("one record", "")
     if isinstance(target, Leakage):
-        return f"at most {target.nats:g} nats by {together}"
+        return f"at most {target.nats:g} nats about {subject} by {together}{of_each}"
     if isinstance(target, Identification):
-        return f"identified among {target.among} with a probability of at most {target.probability:g} by {together}"
+        whom = "an owner, by all records together," if owned else "a record"
+        return (
+            f"{whom} identified among {target.among} with a probability of at most {target.probability:g} by "
+            f"{together}{of_each}"
+        )
     return f"the best linear estimate from {together} errs by at least {target.mse:g} squared per value"  # type: ignore[attr-defined]
 
 

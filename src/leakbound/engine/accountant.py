@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import INDEPENDENT, Statement, state
+from leakbound.accounting.statement import INDEPENDENT, Statement, state, upper_bound
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
@@ -91,20 +91,22 @@ class Account:
 
     def __str__(self) -> str:
         """List the numbers, one a line."""
-        printed = "unknown, give steps" if self.printed is None else f"{self.printed:.6g} nats"
+        printed = "unknown, give steps" if self.printed is None else f"{upper_bound(self.printed, 6)} nats"
         lines = {
             "most used record": f"{self.worst}: {self.uses} uses, {self.fresh_uses} with independent noise",
             "as published, n steps": f"{printed} (loose, and no bound for all records)",
-            "uses added up": f"{self.linear:.6g} nats",
-            "precisions added up": f"{self.joint:.6g} nats",
-            "labels": "not counted, give classes" if self.labels is None else f"{self.labels:.6g} nats",
+            "uses added up": f"{upper_bound(self.linear, 6)} nats",
+            "precisions added up": f"{upper_bound(self.joint, 6)} nats",
+            "labels": "not counted, give classes"
+            if self.labels is None
+            else f"{upper_bound(self.labels, 6)} nats",
             (
                 "bound without labels" if self.labels is None else "smallest valid bound"
-            ): f"{self.record:.6g} nats of this record, on average over its distribution"
+            ): f"{upper_bound(self.record, 6)} nats of this record, on average over its distribution"
             + (", plus labels, not counted" if self.labels is None else "")
             + f"; {INDEPENDENT['owner' if self.owned else 'record']}",
-            "average record": f"{self.average:.6g} nats",
-            "all records together": f"{self.dataset:.6g} nats",
+            "average record": f"{upper_bound(self.average, 6)} nats",
+            "all records together": f"{upper_bound(self.dataset, 6)} nats",
         }
         return "\n".join(f"{name:<22}{value}" for name, value in lines.items())
 
@@ -337,32 +339,40 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
     one_use, together = engine.nats(1), engine.nats(uses)
     account = engine.leakage()
-    scope = f"{_AVERAGE}{', plus labels, not counted' if account.labels is None else ''}"
-    scope += f"; {INDEPENDENT['owner' if account.owned else 'record']}"
-    secure = "secure" if engine.secure else "seeded"
-    yield f"{target} by {calibration.channel.shape} noise, {engine.noise}, {secure}"
+    yield (
+        f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
+    )
     layout = engine.layout
     yield f"inputs of shape {layout.shape}, values from {layout.low:g} to {layout.high:g}"
     yield f"noise of standard deviation {std:.4g} per value (root mean square), in the units of the data"
-    yield f"one use reveals at most {one_use:.6g} nats of a record, {scope}"
+
+    def planned_line(of: str, nats: float, records: int = 1) -> str:
+        """State what planned uses reveal together with the labels that are counted."""
+        labels = engine.labels.nats
+        said = state(
+            f"the noisy values of {of}",
+            secure=engine.secure,
+            labels="uncounted" if account.labels is None else records * (labels or 0.0),
+            added=nats,
+            unit="record" if records == 1 else "owner",
+            group=records,
+        )
+        return said.sentence if engine.secure else f"{said.release}: {said.short}"
+
+    yield planned_line("one use", one_use)
     if frozen:
         planned = "all uses of the one noisy copy"
     elif target.uses is None:
         planned = "one use (their number is not limited: see engine.leakage())"
     else:
         planned = f"{uses} uses"
-        yield (
-            f"{uses} uses reveal at most {together:.6g} nats together ({uses * one_use:.6g} if added up), {scope}"
-        )
+        yield planned_line(f"{uses} use{'s together' * (uses > 1)}", together)
     if target.records > 1:
-        yield (
-            f"all {target.records} records of an owner, with these uses each, reveal at most "
-            f"{target.records * together:.6g} nats together, {_AVERAGE}"
-        )
+        yield planned_line("these uses of each record of an owner", target.records * together, target.records)
     if account.uses:
         yield f"so far: {account.statement(secure=engine.secure).sentence}"
     if (revealed := account.joint) > target.records * together * (1.0 + _ROUNDING):
-        yield f"by now {revealed:.6g} nats of a record are revealed, more than the other lines are about"
+        yield f"by now {upper_bound(revealed, 6)} nats of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
     if (private := engine.own_capacity) is not None and private.records > 1:
@@ -378,10 +388,10 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     )
     likely = f"  one of {_CANDIDATES} equally likely records of"
     success = naming_bound(target.records * together, _CANDIDATES)
-    yield f"{likely} one label is identified with a probability of at most {success:.4g}"
+    yield f"{likely} one label is identified with a probability of at most {upper_bound(success)}"
     if (label := engine.labels.nats) is not None:
         success = naming_bound(target.records * (together + label), _CANDIDATES)
-        yield f"{likely} all labels, which are released, with at most {success:.4g}"
+        yield f"{likely} all labels, which are released, with at most {upper_bound(success)}"
 
 
 def assumptions(engine: Any) -> Iterator[str]:
@@ -433,10 +443,10 @@ def _label_assumption(labels: Any) -> str:
     if labels.classes is None:
         return "labels are not counted: give classes, and ln(classes) nats are added for a label"
     if (response := labels.response) is None:
-        return f"labels are released as they are: {math.log(labels.classes):.4g} nats on top for a label"
+        return f"labels are released as they are: {upper_bound(math.log(labels.classes))} nats on top for a label"
     return (
         f"a label passes randomized response, which keeps it with a probability of {response.keep:.4g} "
-        f"(ε = {response.epsilon:.4g}): {response.capacity:.4g} nats on top for a label. It is drawn once for each "
-        "record under the key of a ledger or state; another key or response draws again and adds its nats. The order "
-        "of batches does not depend on labels"
+        f"(ε = {response.epsilon:.4g}): {upper_bound(response.capacity)} nats on top for a label. It is drawn once for "
+        "each record under the key of a ledger or state; another key or response draws again and adds its nats. The "
+        "order of batches does not depend on labels"
     )

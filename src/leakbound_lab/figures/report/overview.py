@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from leakbound.accounting.risk import bound_text
+from leakbound.accounting.statement import upper_bound
 from leakbound_lab.claims.evaluation import VERDICTS
 from leakbound_lab.config.catalogue import FigureConfig
 from leakbound_lab.config.data import size_of
@@ -65,11 +66,11 @@ def bounds_table(provenance: Mapping[str, Any]) -> list[list[str]]:
         [
             style.written(name),
             ", ".join(f"{count} {kind}" for kind, count in leakage["jobs"].items()) or "none",
-            f"{leakage['channels']:.4g}",
+            upper_bound(leakage["channels"]),
             leakage["dp"]["short"] if leakage["dp"] else "–",
-            f"{leakage['federated']:.4g}" if leakage["federated"] else "–",
-            f"{leakage['record']:.4g}",
-            f"{leakage['labels']:.4g}" if "labels" in leakage else "–",
+            upper_bound(leakage["federated"]) if leakage["federated"] else "–",
+            upper_bound(leakage["record"]),
+            upper_bound(leakage["labels"]) if "labels" in leakage else "–",
             _of_all(leakage),
         ]
         for name, leakage in provenance.get("leakage", {}).items()
@@ -81,9 +82,9 @@ def _of_all(leakage: Mapping[str, Any]) -> str:
     if leakage["unbounded"]:
         return f"no bound: {len(leakage['unbounded'])} have none"
     if "same_records" not in leakage:
-        return f"{leakage['record']:.4g}"
+        return upper_bound(leakage["record"])
     others = ", ".join(map(style.written, leakage["same_records"]))
-    nats = "no bound" if leakage["record_of_all"] is None else f"{leakage['record_of_all']:.4g}"
+    nats = "no bound" if leakage["record_of_all"] is None else upper_bound(leakage["record_of_all"])
     return f"{nats} with {others}, which has the same records"
 
 
