@@ -393,6 +393,29 @@ def test_near_copies_are_told_in_another_run_of_a_ledger_and_by_another_calibrat
     assert (count, different) == (40, 20)  # two grids for each record, and none of a copy's beside them
 
 
+def test_a_file_keeps_no_grid_of_the_records_that_it_counts(tmp_path):
+    """Mean and sums of private records once lay in the ledger's file as they are."""
+    path, rows = made(tmp_path / "uses.db"), DIGITS[:897]
+    options = {"ledger": path, "value_range": (-1.0, 20.0), "calibrate_to_own": True}
+
+    def first():
+        engine = ChannelEngine.for_data(rows, Capacity(1.0), **options)
+        engine.protect([torch.from_numpy(row) for row in rows]).__getitems__(list(range(20)))
+        Channel(1.0, ledger=path, value_range=(-1.0, 20.0)).fit(rows)
+
+    forked(first)()
+    mean = rows.mean(axis=0, dtype=np.float64)
+    written = path.read_bytes()
+    assert not [value for value in mean if value and value.tobytes() in written]
+    near_of(ChannelEngine.for_data(rows, Capacity(2.0), **options), rows[:20])  # an equal calibration finds them
+    other = ChannelEngine.for_data(DIGITS[600:1797], Capacity(2.0), **options)
+    other.protect([torch.from_numpy(row) for row in DIGITS[600:897]], name="more").__getitems__(list(range(200)))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM grids").fetchone() == (0,)
+    public = ChannelEngine.for_data(DIGITS[900:], Capacity(1.0), ledger=path, value_range=(-1.0, 20.0))
+    assert public._near is not other._near
+
+
 def test_near_copies_are_told_after_a_state_is_loaded():
     rows = DIGITS[900:920] + np.float32(0.1)
     engine, again = (ChannelEngine.for_data(DIGITS[:897], Capacity(1.0), value_range=(-1.0, 20.0)) for _ in range(2))

@@ -2,17 +2,19 @@
 
 import pickle
 import re
+import warnings
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gaussians import by_record, engine_of, forked, gaussian, private
+from gaussians import RANGE, by_record, engine_of, forked, gaussian, private
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from leakbound import ChannelEngine, GuaranteeError, Identification, Leakage, Ledger, RandomizedResponse
+from leakbound import Capacity, ChannelEngine, GuaranteeError, Identification, Leakage, Ledger, RandomizedResponse
 
 RANKS = 2
 PUBLIC = gaussian(400)
@@ -21,6 +23,11 @@ DATA = private()
 
 def sharded(data=DATA) -> DataLoader:
     return DataLoader(data, batch_size=3, sampler=DistributedSampler(data, shuffle=True, seed=1))
+
+
+def gaussian_rows(count, seed):
+    """Records of so many values that near copies are looked for."""
+    return np.concatenate([gaussian(count, 10 * seed + part) for part in range(5)], axis=1)
 
 
 def said(work) -> str:
@@ -120,6 +127,23 @@ def test_a_record_has_one_response_of_its_label_on_whichever_rank(tmp_path):
     assert {row for row, _ in first} & {row for row, _ in second}  # the shuffled sampler moves records
     assert len(first + second) == 36
     assert len(set(first + second)) == 12
+
+
+def test_a_near_copy_of_what_another_rank_has_released_is_told(tmp_path):
+    public, rows = (gaussian_rows(count, seed) for count, seed in ((200, 0), (12, 1)))
+    parts = ([*rows[:4], *(rows[4:8] * np.float32(1.000001))], rows[4:12])
+
+    def work(rank):
+        engine = ChannelEngine.for_data(public, Capacity(1.0), value_range=RANGE)
+        loader = DataLoader([torch.from_numpy(row) for row in parts[rank]], batch_size=4)
+        said = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in engine.protect(loader, name=f"train{rank}"):
+                said.append(sum("nearly another private one" in str(one.message) for one in caught))
+        return said
+
+    assert on_ranks(work, tmp_path)[0] == [0, 1]  # by the rank that counts, in the second batch
 
 
 def test_a_rank_that_takes_no_batch_is_no_endless_wait(tmp_path):

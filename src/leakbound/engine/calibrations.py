@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -237,8 +238,13 @@ class OwnMoments:
             return
         rows = rows[list(new.values())]
         before = self._rows, self._shown
-        held = self._least(self._rows | different_rows(rows))
-        self._rows = {digest: row if digest in self._rows else row.copy() for digest, row in held}
+        fresh = different_rows(rows)
+        if len(self._rows) == self._size:  # in the order of digests, of which the sample has the least
+            largest = next(reversed(self._rows))
+            fresh = {digest: row for digest, row in fresh.items() if digest < largest}
+        if fresh:
+            copies = {digest: row.copy() for digest, row in fresh.items() if digest not in self._rows}
+            self._rows = dict(self._least(self._rows | copies))
         self._shown += len(rows)
         if self._shown >= self._next:
             try:
@@ -422,6 +428,7 @@ class NearCopies:
         self.axes: Float[np.ndarray, "values numbers"] | None = None
         self._public: dict[bytes, bytes] = {}
         self._noted: set[bytes] = set()
+        self._name = b""
         if moments.dimension >= _FEWEST_VALUES:
             ridge = _RIDGE * moments.total_variance / moments.dimension
             draws = np.random.default_rng(0).normal(size=(len(self.mean), _NUMBERS))
@@ -429,6 +436,11 @@ class NearCopies:
             # With the ridge each combination has the variance |draws|².
             variances = np.square(draws).sum(axis=0) - ridge * np.square(axes).sum(axis=0)
             self.axes = axes / np.sqrt(variances) / _CELL
+
+    def name_cells(self) -> None:
+        """Name cells by their grid, where those of several lie in one ledger and none is kept there."""
+        parts = [np.ascontiguousarray(part).tobytes() for part in (self.mean, self.axes) if part is not None]
+        self._name = blake2b(b"".join(parts), digest_size=16).digest()
 
     def add_public(self, rows: Num[np.ndarray, "n d"], names: Sequence[bytes]) -> None:
         """Add public records, whose digests are ``names``."""
@@ -479,7 +491,7 @@ class NearCopies:
         numbers = (rows[:, self._part].astype(np.float64) - self.mean) @ self.axes
         grids = [np.floor(numbers + grid).astype(np.int64) for grid in (0.0, 0.5)]
         for cells in zip(*grids, strict=True):
-            yield tuple(b"%d" % grid + cell.tobytes() for grid, cell in enumerate(cells))
+            yield tuple(self._name + b"%d" % grid + cell.tobytes() for grid, cell in enumerate(cells))
 
 
 class Progress:

@@ -110,7 +110,7 @@ class ChannelEngine:
         self._batch_noise = BatchNoise(calibration.channel, calibration.moments.mean, noise, seed)
         draws = self._batch_noise.name
         self._own = OwnMoments(calibration, target.fresh_uses(frozen), accept_capacity)
-        self._near = ledger.near_copies(calibration.moments)
+        self._near = ledger.near_copies(calibration.moments, private=public is None)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
         drawn = {} if draws is None else {"draws": draws}
@@ -486,7 +486,7 @@ class ChannelEngine:
                 extra=len(uncounted) > 0,
             )
             self._near.note(names)
-            flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension).double()
+            flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension)
             noisy = self._batch_noise.apply(flat, batch, counter.copies).reshape(clean.shape)
             digests = batch.digests[batch.own]
             answered = self.labels.responses(rests, listed, digests, counter.identity, uncounted)

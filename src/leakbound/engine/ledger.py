@@ -185,7 +185,7 @@ class Ledger:
         self._mechanisms: dict[int, Mechanism] = {}
         self._seen: dict[Any, tuple[float | int, float, float]] = {}  # nats by schedule
         self._moments: dict[str, Moments] = {}
-        self._near: dict[int, NearCopies] = {}
+        self._near: dict[tuple[int, str], NearCopies] = {}
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Ledger:
@@ -365,30 +365,38 @@ class Ledger:
                 connection.execute("INSERT INTO precisions VALUES (?, ?)", (width, int(needed)))
             return needed if row is None else bool(row[0])
 
-    def near_copies(self, moments: Moments) -> NearCopies:
+    def near_copies(self, moments: Moments, *, private: bool = False) -> NearCopies:
         """Return the comparison of records with nearly equal ones, by the grid that the ledger has for their width.
 
         The moments stay at hand, too, for determinants of channels that were calibrated to them.
+
+        Args:
+            moments: Of the calibration records.
+            private: Whether these are the private records themselves. A file keeps no grid of theirs, so that near
+                copies are found across runs of equal calibrations, or where public records have given a grid.
         """
         if moments.name not in self._moments:
             self._moments[moments.name] = moments
             self._seen.clear()
-        width = moments.dimension
-        if width not in self._near:
+        width, hidden = moments.dimension, private and self.path is not None
+        place = (width, moments.name if hidden else "")
+        if place not in self._near:
             near = NearCopies(moments)
             if near.axes is not None and not self.foreign:
                 with self._opened() as connection:
                     grid = connection.execute(
                         "SELECT mean, axes FROM grids WHERE width = ?", (width,)
                     ).fetchone()
-                    if grid is None:
-                        values = (width, near.mean.astype("<f8").tobytes(), near.axes.astype("<f8").tobytes())
-                        connection.execute("INSERT INTO grids VALUES (?, ?, ?)", values)
-                    else:
+                    if grid is not None:
                         near.mean = np.frombuffer(grid[0], "<f8")
                         near.axes = np.frombuffer(grid[1], "<f8").reshape(len(near.mean), -1)
-            self._near[width] = near
-        return self._near[width]
+                    elif hidden:
+                        near.name_cells()
+                    else:
+                        values = (width, near.mean.astype("<f8").tobytes(), near.axes.astype("<f8").tobytes())
+                        connection.execute("INSERT INTO grids VALUES (?, ?, ?)", values)
+            self._near[place] = near
+        return self._near[place]
 
     def number_of(self, mechanism: Mechanism) -> int:
         """Return the number of a mechanism, under which uses are counted."""

@@ -216,12 +216,33 @@ def input_of(record: Any, key: Key) -> Tensor:
     return as_tensor(_taken(record, key))
 
 
+def inputs_of(records: Sequence[Any], key: Key) -> Tensor | list[Tensor]:
+    """Return the inputs inside records, as one tensor (batch, ...) where they are of one form.
+
+    Tensors are stacked first, so that one check is enough for all of them.
+    """
+    values = [_taken(record, key) for record in records]
+    dense = all(
+        type(value) is Tensor and value.layout is torch.strided and not value.is_nested for value in values
+    )
+    if not (dense and _of_one_form(values)):
+        values = [as_tensor(value) for value in values]
+    return as_tensor(torch.stack(values)) if _of_one_form(values) else values
+
+
+def _of_one_form(tensors: Sequence[Tensor]) -> bool:
+    """Return whether tensors, of which there are some, have one shape and type of numbers on one device."""
+    return len({(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors}) == 1
+
+
 def _taken(record: Any, key: Key) -> Any:
     """Return the input inside a record: itself, or what lies at ``key``, by default the first of a tuple.
 
     Raises:
         GuaranteeError: If the key is missing or leads nowhere.
     """
+    if key is None and type(record) is tuple and record:  # the usual form
+        return record[0]
     if isinstance(record, Mapping):
         if key not in record:
             raise GuaranteeError(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int, Integer, Num
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -26,7 +26,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.directions import Directions
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.engine.records import Key, input_of, replaced
+from leakbound.engine.records import Key, inputs_of, replaced
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.randomness.seeding import derive_seed
 from leakbound.randomness.sources import NoiseSource, SecureNoise
@@ -72,13 +72,11 @@ class CentredSampler:
             shifted = replace(channel, mean=channel.mean - center.numpy())
             self._sampler = ChannelSampler(shifted, plain.image_shape, on_grid=on_grid)
 
-    def apply(
-        self, clean: Float[Tensor, "rows *ones d"], source: NoiseSource
-    ) -> Float[Tensor, "rows *ones d"]:
-        """Use the channel once for each row, float64 in and out."""
+    def apply(self, clean: Num[Tensor, "rows *ones d"], source: NoiseSource) -> Float[Tensor, "rows *ones d"]:
+        """Use the channel once for each row, of numbers of any type. Returns float64."""
         centred = (clean - self._mean).to(self._type)
         noisy = self._sampler.apply(centred.reshape(len(clean), 1, 1, len(self._mean)), source)
-        return noisy.reshape(clean.shape).double() + self._mean
+        return noisy.reshape(clean.shape) + self._mean  # in float64
 
 
 @dataclass(frozen=True)
@@ -123,12 +121,12 @@ class BatchNoise:
         self.name = None if seed is None else name_of(seed, channel)
 
     def apply(
-        self, clean: Float[Tensor, "rows 1 1 d"], batch: Batch, copies: dict[int, Tensor]
+        self, clean: Num[Tensor, "rows 1 1 d"], batch: Batch, copies: dict[int, Tensor]
     ) -> Float[Tensor, "rows 1 1 d"]:
         """Add noise to the inputs of this rank's part of a batch, and return float32.
 
         Args:
-            clean: Inputs, float64.
+            clean: Inputs, of any type.
             batch: Batch of all ranks, whose uses are counted.
             copies: Frozen copies by record, to which new ones are added.
         """
@@ -298,7 +296,10 @@ class ProtectedLoader:
         self.dataset = Hidden(len(loader.dataset))  # type: ignore[arg-type]
         options = {name: getattr(loader, name) for name in _KEPT}
         self._clean = DataLoader(
-            _Positions(loader.dataset, key), batch_sampler=loader.batch_sampler, collate_fn=_apart, **options
+            _Positions(loader.dataset, key),
+            batch_sampler=loader.batch_sampler,
+            collate_fn=_as_fetched,
+            **options,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -360,7 +361,7 @@ class ProtectedDataset(Dataset[Any]):
                 "a worker's counts of uses are lost with it: protect the DataLoader instead of its dataset, or set "
                 "num_workers=0"
             )
-        return self._released(*_apart([self._clean[index] for index in indices]))
+        return self._released(*self._clean.__getitems__(indices))
 
 
 class Hidden:
@@ -382,7 +383,7 @@ class Hidden:
 
 
 class _Positions(Dataset[Any]):
-    """Records with their positions, input and rest separated, in whichever process fetches them."""
+    """Batches of records, with positions, inputs and rests separated, in whichever process fetches them."""
 
     def __init__(self, dataset: Any, key: Key) -> None:
         self._dataset, self._key, self._size = dataset, key, len(dataset)
@@ -390,15 +391,14 @@ class _Positions(Dataset[Any]):
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, index: int) -> tuple[int, Tensor, Any]:
-        record = self._dataset[int(index)]
-        return int(index) % self._size, input_of(record, self._key), replaced(record, self._key, None)
+    def __getitems__(self, indices: Sequence[int]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
+        """Fetch a batch. Inputs of one form become one tensor, which workers send faster."""
+        places = [int(index) for index in indices]
+        records = [self._dataset[place] for place in places]
+        rests = [replaced(record, self._key, None) for record in records]
+        return [place % self._size for place in places], inputs_of(records, self._key), rests
 
 
-def _apart(fetched: list[tuple[int, Tensor, Any]]) -> tuple[list[int], Tensor | list[Tensor], list[Any]]:
-    """Separate positions, inputs and rests. Inputs of one form become one tensor, which workers send faster."""
-    if not fetched:
-        return [], [], []
-    positions, inputs, rests = (list(column) for column in zip(*fetched, strict=True))
-    alike = len({(value.shape, value.dtype) for value in inputs}) == 1
-    return positions, torch.stack(inputs) if alike else inputs, rests
+def _as_fetched(batch: T) -> T:
+    """Return a batch as it was fetched, in place of a collate function."""
+    return batch

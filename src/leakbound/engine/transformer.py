@@ -378,7 +378,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ledger, moments = self._counted(), self.calibration_.moments
         self._identity = Identity(ledger.key, self._double)
         self._number = 0 if ledger.foreign else ledger.number_of(self._plan.mechanism)
-        self._near = ledger.near_copies(moments)
+        self._near = ledger.near_copies(moments, private=self.auxiliary is None)
         self._public: frozenset[bytes] = frozenset()
         if (records := self._auxiliary_records()) is not None:
             contents = self._identity.contents(torch.from_numpy(records))
