@@ -614,9 +614,14 @@ BUGS = {
         "test_near_copies_are_told_for_as_long_as_the_ledger_counts",
     ),
     "near copies that another calibration puts into other cells": (
-        "                    if grid is None:",
-        "                    if grid or not grid:",
+        "                    if grid is not None:",
+        "                    if grid is not None and width < 0:",
         "test_near_copies_are_told_in_another_run_of_a_ledger_and_by_another_calibration",
+    ),
+    "sums of private records in a ledger's file": (
+        "                    elif hidden:",
+        "                    elif hidden and grid:",
+        "test_a_file_keeps_no_grid_of_the_records_that_it_counts",
     ),
     "near copies that a state leaves out": (
         '("celled", "cells", rows.cells)',

@@ -1,9 +1,10 @@
 """An owner's records count together, whatever they have in common: nats against determinants of NumPy's own."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from gaussians import MIXING, by_record, engine_of, gaussian, made
+from gaussians import MIXING, RANGE, by_record, engine_of, gaussian, made
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from leakbound import (
@@ -77,6 +78,19 @@ def test_without_owners_the_line_that_states_a_bound_says_what_is_assumed():
     told = [line for line in lines if ("reveal" in line and "at most" in line) or "smallest valid bound" in line]
     assert len(told) == 4  # of one use, of two, so far, and of the account
     assert all("records are taken as independent of each other, and views of one" in line for line in told)
+
+
+def test_a_level_of_an_index_names_owners_and_several_levels_leave_them_open():
+    """Pairs of a patient and an eye were once told as owners of one row each: 1 nat for 1.9."""
+    index = pd.MultiIndex.from_product([range(20), ["left", "right"]], names=["patient", "eye"])
+    frame = pd.DataFrame(gaussian(40, 1), index=index)
+    options = {"auxiliary": gaussian(400), "value_range": RANGE}
+    with pytest.raises(GuaranteeError, match=r"levels 'patient', 'eye'.*owner=, the name of the level"):
+        Channel(Capacity(1.0), **options).fit(frame)
+    for owner, nats in (("patient", 2.0), ("eye", 20.0), (False, 1.0)):
+        channel = Channel(Capacity(1.0), owner=owner, **options).fit(frame)
+        assert channel.transform(frame).shape == (40, 4)
+        assert float(channel.leakage()) == pytest.approx(nats)
 
 
 def test_a_plan_is_one_for_all_records_of_an_owner():

@@ -45,18 +45,23 @@ def owners_of(rows: Any, owner: Any, argument: Any) -> tuple[Any, list[Any] | No
 
     Args:
         rows: (n, d) frame or array.
-        owner: Column of a frame, which is left out of the rows. None for its index where that names rows, as
-            one of numbers from 0 does not. False for none.
+        owner: Column of a frame, which is left out of the rows, or level of its index. None for its index where
+            that names rows, as one of numbers from 0 does not. False for none.
         argument: (n,) owners as an argument, which come before those of a frame, or None.
 
     Returns:
         The rows, and the owner of each or None.
 
     Raises:
-        GuaranteeError: If there is no such column, or there are not as many owners as rows.
+        GuaranteeError: If there is no such column, there are not as many owners as rows, or an index of several
+            levels leaves open whom a row is about.
     """
     names, owners = column_names(rows), argument
-    if isinstance(owner, str):
+    index: Any = None if names is None else getattr(rows, "index", None)
+    levels = list(getattr(index, "names", ()))
+    if isinstance(owner, str) and names is not None and owner not in names and owner in levels:
+        owners = np.asarray(index.get_level_values(owner)) if argument is None else argument
+    elif isinstance(owner, str):
         if names is None or owner not in names:
             held = "an array without names" if names is None else f"columns {', '.join(map(repr, names[:8]))}"
             raise GuaranteeError(f"owner = {owner!r}: X is {held}, so give a frame with this column")
@@ -68,7 +73,12 @@ def owners_of(rows: Any, owner: Any, argument: Any) -> tuple[Any, list[Any] | No
             "as an array are an argument of fit and transform"
         )
     elif owner is None and argument is None and names is not None:
-        index: Any = getattr(rows, "index", None)
+        if len(levels) > 1:
+            raise GuaranteeError(
+                f"X has an index of the levels {', '.join(map(repr, levels))}, and rows of one person may differ in "
+                "some of them: give owner=, the name of the level that says whom a row is about, or owner=False to "
+                "count rows by their values"
+            )
         numbers = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
         owners = None if index is None or (numbers and index.name is None) else np.asarray(index)
     if owners is None:

@@ -103,9 +103,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         accept_capacity: Nats of all planned uses together that the moments of the rows may give. Default: up
             to 25 % more than the calibration's, with a warning from 5 %.
         ledger: File of :meth:`leakbound.Ledger.create`, in which all processes count, or such a ledger.
-        owner: Column that says whom a row is about, and is no feature. Default: the index of a frame, unless it
-            numbers rows from 0, as that of another frame does, too. False: rows count by their values alone.
-            ``fit`` and ``transform`` also take owners as an array.
+        owner: Column that says whom a row is about, and is no feature, or level of the index. Default: the index
+            of a frame, unless it numbers rows from 0, as that of another frame does, too. False: rows count by
+            their values alone. ``fit`` and ``transform`` also take owners as an array.
         classes: Number of different labels in ``y``, which reveal ln(classes) nats of a row. Without it, and
             for numbers to be predicted, ``y`` is not counted.
 
