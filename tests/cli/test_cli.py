@@ -100,6 +100,12 @@ def test_file_that_is_not_there_gets_the_nearest_name(words, nearest, tmp_path, 
     assert said.endswith(f"; did you mean {nearest!r}?")
 
 
+def test_a_step_of_a_run_whose_configuration_nobody_wrote_names_the_handler_that_writes_it(tmp_path):
+    """As in a workflow that takes this one in as a module without its handlers."""
+    said = refusal("step", "prepare", "digits", "--configfile", tmp_path / ".configuration.json")
+    assert "onstart: lab.onstart()" in said
+
+
 def test_a_command_imports_no_other_one():
     """So that a job starts as fast whatever commands there are."""
     code = "import sys; from leakbound_lab.commands.table import STEPS; STEPS['theory'].function(); print(*sys.modules)"

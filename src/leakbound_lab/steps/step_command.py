@@ -66,8 +66,16 @@ def configuration(path: Path) -> Config:
     Raises:
         ConfigError: With every mistake found in it.
         DamagedFileError: If the file of a run does not match its seal.
+        typer.BadParameter: If no run has written it.
     """
-    return config_of(storage.read_json(path), str(path)) if path.name == _OF_A_RUN else load(path)
+    if path.name != _OF_A_RUN:
+        return load(path)
+    if not path.exists():
+        raise typer.BadParameter(
+            f"{path}: there is no such file, which the workflow writes when it starts. A workflow that takes this "
+            "one in as a module calls its handlers: onstart: lab.onstart() (docs/cluster.md, In another project)"
+        )
+    return config_of(storage.read_json(path), str(path))
 
 
 def make_results(
