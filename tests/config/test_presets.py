@@ -132,6 +132,20 @@ def test_all_mistakes_are_told_at_once():
     assert len(message.splitlines()) == 3
 
 
+@pytest.mark.parametrize(
+    ("budgets", "told"),
+    [
+        ([], ["should have at least 1 item"]),
+        (["a"], ["[0] = 'a': should be a valid"]),
+        (["a", "b"], ["[0] = 'a': should be a valid", "[1] = 'b': should be a valid"]),
+    ],
+)
+def test_a_list_is_too_short_only_where_it_was_written_so(budgets, told):
+    lines = mistakes_of(federated={"mi_budgets": budgets}).splitlines()
+    assert len(lines) == len(told)
+    assert all(expected in line for expected, line in zip(told, lines, strict=True))
+
+
 @pytest.mark.parametrize("text", ["- a\n- b\n", "a: [1\n", ""])
 def test_file_that_is_no_mapping_is_named(tmp_path, text):
     path = tmp_path / "bad.yaml"

@@ -113,6 +113,34 @@ def test_numbers_of_databases_are_numbers(tmp_path):
         load_table(tmp_path / "ragged.parquet")
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_column_of_structures_is_named_with_the_call_that_makes_columns_of_it(tmp_path, monkeypatch, suffix):
+    """As polars 2.1.0 writes Struct, DuckDB 2.0.1 STRUCT and ``datasets`` a dictionary: all as a structure of Arrow."""
+    monkeypatch.chdir(tmp_path)
+    vitals = pa.StructArray.from_arrays([pa.array(X[:, 0]), pa.array(SIDES)], ["pulse", "side"])
+    table = pa.table({"age": X[:, 1], "vitals": vitals, "label": (SIDES % 2).tolist()})
+    path = tmp_path / f"nested.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(path, table.schema) as stream:
+            stream.write_table(table)
+    assert is_table(path)
+    with pytest.raises(DatasetError, match=r"nested\.\w+: columns of structures: 'vitals'") as refused:
+        load_table(path)
+    exec(str(refused.value).partition("of each field: ")[2], {"pyarrow": pa, "path": path})
+    found = load_table(tmp_path / "mine.parquet")
+    assert found.columns == ("age", "vitals.pulse", "vitals.side")
+    np.testing.assert_array_equal(found.values[:, 0], np.column_stack([X[:, 1], X[:, 0], SIDES]))
+
+
+def test_structures_with_bytes_are_pictures_under_any_name(tmp_path):
+    for number, kind in enumerate((pa.binary(), pa.large_binary(), pa.binary(4))):
+        photos = pa.StructArray.from_arrays([pa.array([b"1234"] * 2, kind), pa.array(["a", "b"])], ["bytes", "path"])
+        pq.write_table(pa.table({"photo": photos, "label": [0, 1]}), tmp_path / f"{number}.parquet")
+        assert not is_table(tmp_path / f"{number}.parquet")
+
+
 def hub(**more):
     facts = {"x": X.tolist(), "label": (SIDES % 2).tolist(), **more}
     return datasets.Dataset.from_dict(facts).cast_column("label", datasets.ClassLabel(names=["no", "yes"]))

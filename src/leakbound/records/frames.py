@@ -126,7 +126,7 @@ def read_frame(path: Path, label: str) -> Frame:
         label: Column of the labels.
 
     Raises:
-        DatasetError: If it has no line with names of columns, or something else above its rows.
+        DatasetError: If it has no line with names of columns, something else above its rows, or a column of structures.
         TooLargeError: If it would take more memory than is allowed.
         ArrowException, OSError, ValueError: If it is damaged.
     """
@@ -140,10 +140,22 @@ def _shard(path: Path, label: str) -> pa.Table:
     """Read one file without the index that pandas stored with it, unless that is the label."""
     with pa.memory_map(str(path)) as mapped:
         source = opened(mapped, path)
+        if nested := [field.name for field in source.schema if pa.types.is_struct(field.type)]:
+            flat = f"pyarrow.parquet.write_table({_reader_of(path)}.flatten(), 'mine.parquet')"
+            raise DatasetError(
+                f"{path}: columns of structures: {', '.join(map(shown, nested))}, and only numbers can get noise. "
+                f"Make a column of each field: {flat}"
+            )
         table = pa.Table.from_batches(list(source.batches(lists=True)), source.schema)
         return table.drop_columns(
             [name for name in source.index if name != label and name in table.column_names]
         )
+
+
+def _reader_of(path: Path) -> str:
+    """Return the call that reads a file as a table of pyarrow."""
+    arrow = path.suffix.lower() == ".arrow"
+    return "pyarrow.ipc.open_stream(path).read_all()" if arrow else "pyarrow.parquet.read_table(path)"
 
 
 def _text(path: Path, label: str) -> Frame:

@@ -91,6 +91,11 @@ def records_of(
     return classes, splits
 
 
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Return True for structures with a field of bytes, as columns of encoded images have them."""
+    return pa.types.is_struct(kind) and any(is_kind(field.type) for field in kind for is_kind in _BINARY)
+
+
 def _check_columns(schema: pa.Schema, image: str, label: str, origin: str) -> None:
     """Refuse a table without exactly one column of encoded images and one of labels."""
     for column in (image, label):

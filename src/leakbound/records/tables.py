@@ -27,7 +27,7 @@ from leakbound.records.arrays import (
 )
 from leakbound.records.conversions import conversion
 from leakbound.records.frames import MISSING, TEXTS, Frame, StoredTable, kind_of, read_frame
-from leakbound.records.parquet_images import class_names
+from leakbound.records.parquet_images import class_names, holds_bytes
 from leakbound.records.records import DatasetError
 from leakbound.records.token_ids import are_token_ids
 from leakbound.registry import nearest, nearest_path
@@ -115,7 +115,7 @@ def is_table(path: Path) -> bool:
         try:
             with pa.memory_map(str(file := shards(path)[0])) as mapped:
                 schema = opened(mapped, file).schema
-                return "image" not in schema.names and not any(map(pa.types.is_struct, schema.types))
+                return "image" not in schema.names and not any(map(holds_bytes, schema.types))
         except (pa.ArrowException, OSError, ValueError):
             return False  # the reader of images reports what is wrong
     return is_array_file(path) and not holds_pictures(path)

@@ -155,8 +155,19 @@ def parse(model: type[T], values: dict[Any, Any], source: str) -> T:
     try:
         return model.model_validate(values, context={"plugins": values.get("plugins")})
     except ValidationError as error:
-        mistakes = [_sentence(model, values, detail) for detail in error.errors(include_url=False)]
+        details = error.errors(include_url=False)
+        mistakes = [_sentence(model, values, detail) for detail in details if not _follows(detail, details)]
         raise ConfigError(source, mistakes) from None  # pydantic's error would show passwords
+
+
+def _follows(detail: ErrorDetails, details: Iterable[ErrorDetails]) -> bool:
+    """Return True for a list that is too short only because items of it were refused, each with its own error."""
+    if detail["type"] != "too_short" or len(detail["input"]) < detail["ctx"]["min_length"]:
+        return False
+    location = detail["loc"]
+    return any(
+        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details
+    )
 
 
 def _unfit(values: Any) -> Iterator[str]:
