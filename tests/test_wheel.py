@@ -1,5 +1,6 @@
 """The wheel alone: built, unpacked into an empty folder, and used where nothing of the workflow can be imported."""
 
+import math
 import os
 import runpy
 import shutil
@@ -10,16 +11,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from leakbound import storage
+from leakbound.accounting.leakage import PrivacyEvent
+from leakbound.accounting.runs import stated_bounds
+
 ROOT = Path(__file__).parents[1]
-WITHOUT = """
+EXTRA = (
+    *("datasets", "flask", "flwr", "lightning", "matplotlib", "mlflow", "opacus", "pynvml", "skimage", "snakemake"),
+    *("sqlalchemy", "transformers", "yaml"),
+)
+"""What only the extra installs. Torch needs networkx, and the command line's typer pydantic."""
+
+
+def without(*names: str) -> str:
+    """Code that takes the wheel of the first argument, where no package of some names was ever installed."""
+    return f"""
 import importlib.abc, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in (
-            "datasets", "flask", "flwr", "lightning", "matplotlib", "mlflow", "opacus", "pydantic", "pynvml", "skimage",
-            "snakemake", "sqlalchemy", "transformers", "yaml",
-        ):
+        if name.partition(".")[0] in {names}:
             raise ModuleNotFoundError(name, name=name)
 
 wheel = sys.argv.pop(1)
@@ -29,8 +40,9 @@ import leakbound
 
 assert leakbound.__file__.startswith(wheel), leakbound.__file__
 """
-"""Takes the wheel of the first argument, as where the extra was never installed. Torch itself needs networkx."""
-PROGRAM = f"""{WITHOUT}
+
+
+PROGRAM = f"""{without(*EXTRA, "pydantic")}
 names = {{"__name__": "example"}}
 exec(open(sys.argv[1]).read(), names)
 assert names["main"](["--epochs", "2"]) > 0.5
@@ -46,7 +58,7 @@ for path in ("leakbound_lab.training.per_sample:train_per_sample", "leakbound_la
 assert not {{"leakbound_lab.steps", "leakbound_lab.attacks"}} & {{*sys.modules}}
 """
 """Runs an example."""
-COMMAND = f"""{WITHOUT}
+COMMAND = f"""{without(*EXTRA)}
 from leakbound.commands.command_line import main
 
 sys.argv[0] = "leakbound"
@@ -114,7 +126,10 @@ def test_commands_of_the_library_run_where_there_is_no_workflow(wheel, tmp_path)
     said = run(empty, COMMAND, wheel, "protect", tmp_path / "mine.npz", "--public", tmp_path / "public.npz", *target)
     assert "nats" in said
     assert len(np.load(tmp_path / "noisy/mine.npz")["records"]) == 300
-    assert "nats" in run(empty, COMMAND, wheel, "account", ROOT / "results/reference/photos/provenance.json")
+    event = PrivacyEvent("channel", "shuffled", 400, 32, 300, 24, shape="natural", capacity=4.0, noise="fresh")
+    stated = stated_bounds([event], np.ones(3), labels=math.log(10))
+    storage.write_json(tmp_path / "provenance.json", {"events": [event.to_dict()], "leakage": stated})
+    assert "nats" in run(empty, COMMAND, wheel, "account", tmp_path / "provenance.json")
     assert "audit" in run(empty, COMMAND, wheel, "--help")
     with pytest.raises(AssertionError, match=r"is not installed: pip install 'leakbound\[workflow\]'"):
         run(empty, COMMAND, wheel, "plan")
