@@ -61,7 +61,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
 
     The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
     they have another network of the paper, or another dataset or learning rate of a federation with it, or
-    illustrate another dataset.
+    illustrate another dataset, or are the first at the paper's length.
     """
     found: dict[str, list[tuple[_Rank, _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
@@ -97,11 +97,12 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
 
 
 def _first_and_others(found: Iterable[tuple[_Rank, _Settings, KeptFigure]]) -> list[KeptFigure]:
-    """Choose the first result by rank, and each later one that has settings of the paper which those before lack."""
+    """Choose the first result by rank, and each later one with settings, or the length, of the paper that no other has."""
     shown: _Settings = set()
     chosen: list[KeptFigure] = []
     for _, settings, kept in sorted(found, key=lambda one: one[0], reverse=True):
-        if not chosen or settings - shown:
+        lengthens = kept.at_length and not any(one.at_length for one in chosen)
+        if not chosen or settings - shown or lengthens:
             chosen.append(kept)
         shown |= settings
     return chosen
