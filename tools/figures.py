@@ -97,7 +97,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
 
 
 def _first_and_others(found: Iterable[tuple[_Rank, _Settings, KeptFigure]]) -> list[KeptFigure]:
-    """Choose the first result by rank, and each later one with settings, or the length, of the paper that no other has."""
+    """Choose the first result by rank, and each later one with settings or the length of the paper that none has."""
     shown: _Settings = set()
     chosen: list[KeptFigure] = []
     for _, settings, kept in sorted(found, key=lambda one: one[0], reverse=True):
