@@ -193,6 +193,7 @@ ELSEWHERE = {
     "observed.py": "refusal: the own records' moments",
     "counting.py": "refusal: a plan that would be exceeded",
     "transformer.py": "refusal: a plan that would be exceeded",
+    "ledger.py": "the noise that a file counts, with its nats for each use",
     "calibrate.py": "refusal: a channel that reveals more than was asked for, and the meaning of columns",
     "protect.py": "a number for the owner alone, which is no bound for others",
     "sheets.py": "the limit that was asked for",
