@@ -84,9 +84,9 @@ def _replaced_delta(event: tuple[float, float, int], log_delta: float) -> float:
 
 
 def test_a_delta_that_prv_cannot_reach_names_what_rdp_says():
-    with pytest.raises(ValueError, match=r"delta = 1e-15: 'prv' cannot .*; 'rdp' bounds it by 5\.284$"):
+    with pytest.raises(ValueError, match=r"delta = 1e-15: 'prv' cannot .*; 'rdp' bounds it by 5\.285$"):
         dp.poisson_epsilon(1.0, 0.01, 1_000, 1e-15, "prv")
-    assert dp.poisson_epsilon(1.0, 0.01, 1_000, 1e-15) == pytest.approx(5.284, abs=5e-4)
+    assert 5.284 < dp.poisson_epsilon(1.0, 0.01, 1_000, 1e-15) <= 5.285  # told rounded up
 
 
 def test_shuffled_batches_name_what_holds_without_credit_for_sampling():

@@ -405,6 +405,26 @@ def test_account_says_what_it_takes_as_the_file_has_it(tmp_path):
     assert "events and the number of labels: as the file states them" in done.out
 
 
+def test_tables_never_print_less_than_a_bound(place):
+    """Numbers of the table are those of the JSON, rounded up. Least errors are rounded down."""
+    event = PrivacyEvent("channel", "shuffled", 400, 32, 300, 24, shape="natural", capacity=4.0, noise="fresh")
+    stated = stated_bounds([event], np.ones(3), labels=math.log(10))
+    storage.write_json("run.json", {"events": [event.to_dict()], "leakage": stated})
+    exact, *_ = json.loads(succeeded("account", "run.json", "--json").out)["replay"]
+    shown = succeeded("account", "run.json").out
+    for words, name in (("uses added up", "linear"), ("labels, on top", "labels"), ("smallest valid bound", "record")):
+        printed = float(re.search(rf"{words}\D*([\d.]+)", shown)[1])
+        assert exact[name] * (1 - 1e-9) <= printed <= exact[name] * (1 + 1e-4), name
+    words = ("calibrate", "mine", "--target-leakage", math.pi, "--uses", 3)
+    rows = json.loads(succeeded(*words, "--json").out)["shapes"]
+    lines = {line.split()[0]: line.split() for line in succeeded(*words).out.splitlines() if line}
+    for exact in rows:
+        *_, one, every, labelled, error, _ = map(float, lines[exact["shape"]][1:])
+        for printed, name in ((one, "capacity"), (every, "values"), (labelled, "record")):
+            assert exact[name] * (1 - 1e-9) <= printed <= exact[name] * (1 + 1e-3), name
+        assert exact["mse"] * (1 - 1e-3) <= error <= exact["mse"] * (1 + 1e-9)
+
+
 def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "_PAUSE", 0.0)
     with terminal.counted("attacking", 5) as each:

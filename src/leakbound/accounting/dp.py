@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent, composed_leakage
-from leakbound.accounting.risk import check_rows, check_steps, step_log_ratio
+from leakbound.accounting.risk import bound_text, check_rows, check_steps, step_log_ratio
 
 Accountant = Literal["rdp", "prv"]
 
@@ -179,8 +179,9 @@ def _unamplified(event: PrivacyEvent) -> str:
     if not event.noise_multiplier:
         return ""
     uses = event.uses * event.rows
+    nats = bound_text(uses / (2.0 * event.noise_multiplier**2), digits=4)
     return (
-        f". Without credit for sampling hold {uses / (2.0 * event.noise_multiplier**2):.4g} nats (uses/(2m²)) and "
+        f". Without credit for sampling hold {nats} nats (uses/(2m²)) and "
         f"ε = poisson_epsilon({event.noise_multiplier:g}, 1.0, {uses}, delta), of a record whose gradient is left out"
     )
 
@@ -261,10 +262,11 @@ def _history_epsilon(
         except ValueError as error:
             if accountant != "prv":
                 raise
-            holds = _history_epsilon(history, delta, "rdp")
+            bound = _history_epsilon(history, delta, "rdp")
+            holds = bound_text(bound, digits=4) if math.isfinite(bound) else "inf"
             raise ValueError(
                 f"delta = {delta}: 'prv' cannot compute ε there, its errors of rounding are as large; "
-                f"'rdp' bounds it by {holds:.4g}"
+                f"'rdp' bounds it by {holds}"
             ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from leakbound.accounting.runs import replay
-from leakbound.accounting.statement import Statement
+from leakbound.accounting.statement import Statement, upper_bound
 from leakbound.channels.channel import signal_to_noise
 from leakbound.commands.files import read_channel
 from leakbound.commands.terminal import text_table
@@ -32,6 +32,7 @@ _WORDS = {
     "epsilon": "epsilon",
     "delta": "delta",
 }
+_NO_BOUNDS = ("networks", "uses", "fresh_uses", "delta")
 
 
 def account(
@@ -73,13 +74,18 @@ def account(
     sys.stdout.write(_table(rows, statements))
 
 
+def _number(name: str, value: int | float) -> str:
+    """Write a count, δ, or a bound, which is rounded up."""
+    return f"{value:.6g}" if name in _NO_BOUNDS else upper_bound(float(value), 6)
+
+
 def _table(rows: Sequence[Mapping[str, Any]], statements: Mapping[str, Statement]) -> str:
     """Write what the training stated, and its bounds counted again, for one network and for all of them."""
     about = statements["replica"].subject if statements else "one record"
     cells = [[f"nats about {about}", "one network", "all networks"]]
     for name, words in _WORDS.items():
         if rows[0][name] is not None:
-            cells.append([words, *(f"{row[name]:.6g}" for row in rows)])
+            cells.append([words, *(_number(name, row[name]) for row in rows)])
     joint = "as stated: give --channel and --spectrum"
     if rows[0]["verified"]:
         joint = "computed again from events and channel; labels as stated"

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from decimal import ROUND_FLOOR
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,8 @@ import numpy as np
 import typer
 
 from leakbound import storage
-from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import Statement, state
+from leakbound.accounting.risk import bound_text, naming_bound
+from leakbound.accounting.statement import Statement, state, upper_bound
 from leakbound.channels.covariance import LARGE
 from leakbound.commands import own_records, owners, record_options
 from leakbound.commands.files import refusing
@@ -278,8 +279,11 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Write the rows for people, and the meaning of their columns."""
     cells = []
     for row in rows:
-        numbers = ("-" if row[name] is None else f"{row[name]:.5g}" for name in list(_COLUMNS)[1:-1])
-        cells.append([row["shape"], *numbers, record_options.limit_text(row["identification"])])
+        std = (f"{row[name]:.5g}" for name in ("std", "std_least", "std_largest"))
+        nats = (upper_bound(row[name], 5) for name in ("capacity", "values", "record"))
+        least_error = "-" if row["mse"] is None else bound_text(row["mse"], ROUND_FLOOR, 5)
+        identified = record_options.limit_text(row["identification"])
+        cells.append([row["shape"], *std, *nats, least_error, identified])
     private = [f"{row['shape']} {row['own']:g}" for row in rows if row.get("own")]
     lines = [
         "",

@@ -446,7 +446,7 @@ def _label_assumption(labels: Any) -> str:
         return f"labels are released as they are: {upper_bound(math.log(labels.classes))} nats on top for a label"
     return (
         f"a label passes randomized response, which keeps it with a probability of {response.keep:.4g} "
-        f"(ε = {response.epsilon:.4g}): {upper_bound(response.capacity)} nats on top for a label. It is drawn once for "
-        "each record under the key of a ledger or state; another key or response draws again and adds its nats. The "
-        "order of batches does not depend on labels"
+        f"(ε = {upper_bound(response.epsilon)}): {upper_bound(response.capacity)} nats on top for a label. It is drawn "
+        "once for each record under the key of a ledger or state; another key or response draws again and adds its "
+        "nats. The order of batches does not depend on labels"
     )

@@ -3,11 +3,13 @@
 import json
 import math
 import sys
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from leakbound.accounting.risk import bound_text
 from leakbound.commands import record_options
 from leakbound.commands.terminal import text_table
 from leakbound.registry import nearest
@@ -182,7 +184,7 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
         sys.stdout.writelines(f"{each['sentence']}\n" for each in statements.values())
         if statements and not statements["replica"]["secure"]:
             sys.stdout.write("allowed: what would be allowed if the noise were secret\n")
-        cells = [[_text(limit[name]) for name in _COLUMNS] for limit in listed]
+        cells = [[_text(name, limit[name]) for name in _COLUMNS] for limit in listed]
         sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
     if alarms := [limit for limit in limits if limit.alarming]:
         sys.stderr.write(
@@ -213,10 +215,10 @@ def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
     return attacks
 
 
-def _text(value: object) -> str:
-    """Write a cell of the table."""
+def _text(name: str, value: object) -> str:
+    """Write a cell of the table: what is allowed rounded up, what is demonstrated rounded down."""
     if value is None or value == -1:
         return "-"
-    if isinstance(value, float):
-        return "inf" if math.isinf(value) else f"{value:.4g}"
+    if isinstance(value, float) and math.isfinite(value):
+        return bound_text(value, ROUND_CEILING if name == "allowed" else ROUND_FLOOR, 4)
     return printable(str(value))

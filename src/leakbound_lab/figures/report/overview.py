@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import ROUND_FLOOR
 from itertools import accumulate
 from typing import Any
 
@@ -279,7 +280,8 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         shares = rows.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value")
         if {"demonstrated", "allowed"} <= set(shares.columns):
             run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
-            shown, allowed = (_number(shares[name][best]) for name in ("demonstrated", "allowed"))
+            shown = bound_text(shares["demonstrated"][best], ROUND_FLOOR)
+            allowed = bound_text(shares["allowed"][best])
             release = metric.replace("images", "noisy copies").removesuffix("_nats").replace("_", " ")
             proven = f"Attacks prove {shown} of the {allowed} nats about one record"
             yield f"{proven} that its {release} may reveal ({run})."
