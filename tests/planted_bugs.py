@@ -187,6 +187,16 @@ BUGS = {
         "test_misspelled_origin_never_gives_seeded_noise",
     ),
     # -- sensitivity -------------------------------------------------------------------------------------------------
+    "a difference from public uploads that is not shortened": (
+        "return (self.longest / norms.clamp(min=torch.finfo(norms.dtype).tiny)).clamp(max=1.0)",
+        "return torch.ones_like(norms)",
+        "test_an_upload_reveals_no_more_than_its_nats_whatever_the_records_are[1000.0]",
+    ),
+    "nats of a client told as those of one record": (
+        'facts |= {"unit": "client", "group": 1, "every": True}',
+        'facts |= {"every": True}',
+        "test_statement_is_about_all_records_of_the_client_and_not_about_one",
+    ),
     "clipping after the sum": (
         "weights = self.record_weights(torch.stack(squares).sum(0).sqrt())",
         "weights = self.record_weights(torch.stack(squares).sum().sqrt()[None]).expand(len(squares[0]))",

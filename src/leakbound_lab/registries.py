@@ -49,6 +49,7 @@ MECHANISMS = Registry(
         "gradient_compression": "leakbound_lab.config.defenses:GradientCompression",
         "large_batch": "leakbound_lab.config.defenses:LargeBatch",
         "compression": "leakbound_lab.config.defenses:Compression",
+        "pac": "leakbound_lab.config.defenses:PACPrivacy",
     },
 )
 """Mechanism of a defense to the class of its settings, which names its trainer."""

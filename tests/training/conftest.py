@@ -18,6 +18,7 @@ from leakbound_lab.config.defenses import (
     Compression,
     GradientCompression,
     LargeBatch,
+    PACPrivacy,
     ParameterNoise,
 )
 from leakbound_lab.config.training import TrainingConfig
@@ -71,6 +72,7 @@ def under(through):
         "dpsgd": {"defense": DPSGD(), "level": 1.0},
         "dppsac": {"defense": DPPSAC(), "level": 1.0},
         "parameter_noise": {"defense": ParameterNoise(), "level": 0.01},
+        "pac": {"defense": PACPrivacy(public=60), "level": 100.0},
         "gradient_compression": {"defense": GradientCompression(), "level": 0.1},
         "large_batch": {"defense": LargeBatch(), "level": 3.0},
         "compression": {"defense": Compression(), "level": 1.0},

@@ -13,14 +13,15 @@ from asking import resumed
 from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.grid import grid_spacing
 from leakbound.randomness.sources import SecureNoise
-from leakbound_lab.config.defenses import DPSGD, Defense, ParameterNoise
+from leakbound_lab.config.defenses import DPSGD, Defense, PACPrivacy, ParameterNoise
 from leakbound_lab.training import UntrainableError, train
 from leakbound_lab.training.batches import FreshInputs, FrozenInputs
 from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.pac import MeasuredNoiseLearner
 from leakbound_lab.training.per_sample import OpacusLearner, PrivateOptimizer
 from leakbound_lab.training.sgd import StackLearner, StackUploads
 
-CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise"]
+CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise", "pac"]
 INDICES = torch.tensor([[3, 1, 3, 7], [0, 2, 5, 9]])
 
 
@@ -31,7 +32,8 @@ def secure(request_for, under):
 
 
 def kind_of(request):
-    return OpacusLearner if isinstance(request.defense, DPSGD) else StackLearner
+    others = {DPSGD: OpacusLearner, PACPrivacy: MeasuredNoiseLearner}
+    return next((learner for kind, learner in others.items() if isinstance(request.defense, kind)), StackLearner)
 
 
 def learner_of(request):

@@ -20,6 +20,8 @@ from leakbound.accounting.gaussian import gaussian_capacity
 
 DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd")
 """Mechanisms that the accountants of DP were derived for."""
+CLIENT_MECHANISMS = ("pac",)
+"""Mechanisms whose bound is about all records of a client together."""
 _UNITS = ("unit", "rows", "records")
 _ALIKE = 1e-6  # relative difference of the variance ratios of equal channels, calibrated again
 
@@ -30,7 +32,8 @@ class PrivacyEvent:
 
     Attributes:
         mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``channel_dpsgd``, ``parameter_noise``,
-            ``gradient_compression``, ``large_batch``, ``compression``, or the name of an outside trainer.
+            ``gradient_compression``, ``large_batch``, ``compression``, ``pac``, or the name of an outside
+            trainer.
         sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
         population: Number of records that could be drawn.
         batch_size: Records in a step. Under Poisson sampling, their expected number.
@@ -39,7 +42,7 @@ class PrivacyEvent:
             owner. For shuffled batches it is counted. Poisson samples are secret, so under Poisson sampling it
             is the number of steps times ``rows``, an upper bound.
         shape: Channel shape, for a channel.
-        capacity: κ in nats per use, for a channel.
+        capacity: κ in nats per use, for a channel, or nats of an upload about all records, for ``pac``.
         noise: ``fresh`` or ``frozen``, for a channel.
         noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP.
         max_grad_norm: Clipping bound of a record's gradient, for DP.
@@ -80,10 +83,15 @@ class PrivacyEvent:
         return self.batch_size / self.population
 
     @property
-    def bound(self) -> Literal["nats", "epsilon"] | None:
-        """Kind of bound that an accountant was derived for, or None without one, e.g. with clipping alone."""
+    def bound(self) -> Literal["nats", "epsilon", "client"] | None:
+        """Kind of bound that an accountant was derived for, or None without one, e.g. with clipping alone.
+
+        ``client`` is one in nats about all records together, which says little of a single one.
+        """
         if self.mechanism == "channel":
             return "nats"
+        if self.mechanism in CLIENT_MECHANISMS:
+            return "client"
         private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier
         return "epsilon" if private else None
 

@@ -46,7 +46,7 @@ def run_statements(
     """
     kinds = {event.bound for event in events}
     private = kinds == {"epsilon"} and delta is not None and delta * events[0].population < 1
-    if not private and (kinds != {"nats"} or ratios is None):
+    if not private and kinds != {"client"} and (kinds != {"nats"} or ratios is None):
         return None
     facts: dict[str, Any] = {"labels": labels, "secure": secure, "ratios": ratios, "uncovered": uncovered}
     facts |= {"delta": delta, "accountant": accountant} if private else {}
@@ -72,7 +72,7 @@ def stated_bounds(
     *,
     labels: float,
 ) -> dict[str, Any] | None:
-    """Compute the numbers of :func:`run_statements` if the noise is secret, None without a bound.
+    """Compute the numbers of :func:`run_statements` if the noise is secret, None without a bound on a record.
 
     Returns:
         ``count`` of networks, ``labels``, the nats that labels reveal in addition, and plain values for
@@ -81,7 +81,7 @@ def stated_bounds(
         :func:`~leakbound.accounting.dp.private_nats`.
     """
     statements = run_statements(events, ratios, delta, accountant, labels=labels, secure=True)
-    if statements is None:
+    if statements is None or statements["replica"].unit == "client":
         return None
     bounds: dict[str, Any] = {}
     for of, group in _groups(events).items():

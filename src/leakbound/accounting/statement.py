@@ -247,7 +247,8 @@ def state(
             some are released without being counted, ``none`` if none is released. Those of DP are covered by
             ε, also if nats are given.
         uses: Schedule of each record or owner, or only of those that can leak most.
-        events: Events of trainings on the same records, all behind one channel, or all of DP.
+        events: Events of trainings on the same records, all behind one channel, all of DP, or all of noise on
+            uploads whose nats are about the client.
         ratios: (d,) variance ratios of one use of the channel of the events.
         delta: δ of DP events.
         accountant: Accountant of ε.
@@ -291,6 +292,11 @@ def state(
         every = parts["record"] == parts.get("gradients", parts["record"])
         values = parts["record"] + added
         return Statement(**facts, values=values, labels=0.0, label_kind="covered", every=every)
+    if events and events[0].bound == "client":
+        # An upload is bounded after any earlier ones, so that uploads add up.
+        values = sum(repeated(event.steps, event.capacity or math.inf) for event in events) + added
+        facts |= {"unit": "client", "group": 1, "every": True}
+        return Statement(**facts, values=values, labels=0.0, label_kind="covered")
     if events:
         values = math.inf if ratios is None else composed_leakage(events, ratios).record
     elif unit == "owner":

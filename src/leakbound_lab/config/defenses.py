@@ -449,6 +449,46 @@ class Compression(Defense):
         )
 
 
+class PACPrivacy(Defense):
+    """SGD whose uploads get Gaussian noise fitted to how much uploads vary over draws of records (PAC privacy).
+
+    A run's level is a number of nats κ for each record of an upload: an upload of n records reveals at most nκ nats of
+    all records of the client together, with their labels. Means and noise come from the auxiliary records.
+
+    Source:
+        Xiao and Devadas 2023, "PAC privacy: automatic privacy measurement and control of data processing".
+    """
+
+    secure_noise: ClassVar[bool] = True
+    changes_gradients: ClassVar[bool] = True
+    trainer: ClassVar[str] = "leakbound_lab.training.pac:train_pac"
+    client_step: ClassVar[str] = "leakbound_lab.training.pac:MeasuredNoiseStep"
+    styles: ClassVar[Styles] = {"pac": SeriesStyle("PAC privacy", "#009988", "P")}
+    level_form: ClassVar[str] = "{} nats"
+    timed_as: ClassVar[str] = "dpsgd"
+
+    mechanism: Literal["pac"] = "pac"
+    public: Annotated[int, Field(ge=4, le=10**6)] = 500
+    """Auxiliary records, at most all, from which everybody computes what uploads are like."""
+    groups: Annotated[int, Field(ge=2, le=10**4)] = 20
+    """Groups of these records, over whose gradients the variance of each coordinate is measured."""
+
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
+        """Refuse a level that is no positive number of nats."""
+        return _unless(
+            level is not None and 0 < level < math.inf,
+            'pac needs the nats of an upload for each of its records, > 0. For no noise use the defense "none"',
+        )
+
+    @model_validator(mode="after")
+    def _two_records_in_a_group(self) -> "PACPrivacy":
+        if self.groups > self.public:
+            raise ValueError(
+                f"groups = {self.groups}, public = {self.public}: each group needs a record; take fewer groups"
+            )
+        return self
+
+
 @cache
 def default_defenses() -> dict[Name, Defense]:
     """Return the defenses that every configuration knows without declaring them."""

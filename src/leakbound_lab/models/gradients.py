@@ -198,6 +198,32 @@ class Factors:
                 handle.remove()
 
 
+def batch_gradients(
+    model: nn.Module,
+    images: Float[Tensor, "n records colors height width"],
+    labels: Tensor,
+    parameters: Mapping[str, Tensor],
+) -> Gradients:
+    """Compute the gradient of the mean cross-entropy of each of some batches by vmap, differentiable in the images.
+
+    Args:
+        model: Architecture without batch statistics.
+        images: n >= 1 batches of as many records each.
+        labels: Class of each image (n, records), or its probabilities of all classes.
+        parameters: Parameter name to its values.
+
+    Returns:
+        Parameter name to gradients (n, ...).
+    """
+
+    def loss(parameters: Gradients, batch: Tensor, classes: Tensor) -> Tensor:
+        """Compute the mean cross-entropy of one batch."""
+        return F.cross_entropy(functional_call(model, parameters, (batch,)), classes)
+
+    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(dict(parameters), images, labels)
+    return gradients
+
+
 def record_gradients(model: nn.Module, images: ImageTensor, labels: Labels) -> Gradients:
     """Compute the gradient of the cross-entropy of each record by vmap, differentiable in the images.
 
@@ -212,10 +238,4 @@ def record_gradients(model: nn.Module, images: ImageTensor, labels: Labels) -> G
     parameters = {name: value.detach() for name, value in model.named_parameters()}
     if len(labels) == 0:
         return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
-
-    def loss(parameters: Gradients, image: Tensor, label: Tensor) -> Tensor:
-        """Compute the cross-entropy of one record."""
-        return F.cross_entropy(functional_call(model, parameters, (image[None],)), label[None])
-
-    gradients: Gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, images, labels)
-    return gradients
+    return batch_gradients(model, images[:, None], labels[:, None], parameters)

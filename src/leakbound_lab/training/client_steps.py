@@ -5,7 +5,7 @@ average. Each defense changes one of these.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from leakbound_lab.config.defenses import (
     Defense,
     GradientCompression,
 )
+from leakbound_lab.datasets import Split
 from leakbound_lab.models import memory
 from leakbound_lab.models.gradients import Gradients, record_gradients
 from leakbound_lab.training.batches import FreshInputs, FrozenInputs, Inputs, Members, same_form
@@ -58,10 +59,45 @@ class Upload:
         images: Mean image that each gradient was computed on, (n, colors, height, width), noisy under a
             channel.
         gradients: Parameter name to gradients (n, ...) after the defense.
+        upload_law: Mean and noise of the uploads where noise differs between coordinates.
     """
 
     images: Tensor
     gradients: Gradients
+    upload_law: "UploadLaw | None" = None
+
+
+@dataclass(frozen=True)
+class UploadLaw:
+    """What everybody knows about an upload under noise of another variance on each coordinate.
+
+    Attributes:
+        mean: Parameter name to what an upload is on average over draws of records.
+        variance: Parameter name to its variance over these draws, before noise.
+        std: Parameter name to the standard deviation of the noise, > 0.
+        longest: Norm, in units of the noise, to which an upload's difference from the mean is shortened.
+    """
+
+    mean: Gradients
+    variance: Gradients
+    std: Gradients
+    longest: float
+
+    def whitened(self, gradients: Gradients) -> Gradients:
+        """Return differences from the mean in units of the noise."""
+        return {name: (value - self.mean[name]) / self.std[name] for name, value in gradients.items()}
+
+    def to(self, dtype: torch.dtype) -> "UploadLaw":
+        """Convert to another precision."""
+        mean, variance, std = (
+            {name: value.to(dtype) for name, value in part.items()}
+            for part in (self.mean, self.variance, self.std)
+        )
+        return UploadLaw(mean, variance, std, self.longest)
+
+    def factors(self, norms: Norms) -> Norms:
+        """Return what shortens whitened differences of some norms."""
+        return (self.longest / norms.clamp(min=torch.finfo(norms.dtype).tiny)).clamp(max=1.0)
 
 
 @dataclass(eq=False)
@@ -74,12 +110,14 @@ class ClientStep:
         channel: The calibrated channel, for a channel defense only.
         moments: Function that returns mean and covariance of the client's records, for a defense that needs
             them.
+        public: Function that returns records that everybody knows, for a defense that needs them.
     """
 
     defense: Any
     level: Any
     channel: Any = None
     moments: Callable[[], Moments] | None = None
+    public: Callable[[], Split] | None = None
 
     @property
     def keeps_copies(self) -> bool:
@@ -158,6 +196,16 @@ class ClientStep:
     def noise_std(self, size: int) -> float:
         """Return the standard deviation of the noise on each coordinate of an average over ``size``."""
         return 0.0
+
+    def law(self, model: nn.Module, params: Mapping[str, Tensor], size: int) -> UploadLaw | None:
+        """Return mean and noise of an upload where noise differs between coordinates, or None.
+
+        Args:
+            model: Architecture.
+            params: Parameter name to its values, those that the server sent.
+            size: Records in the upload.
+        """
+        return None
 
     def event(self, **counted: Any) -> PrivacyEvent:
         """Return the record of some steps, completed by what the defense did."""
@@ -413,6 +461,7 @@ def client_step(
     level: float | None,
     channel: GaussianChannel | None = None,
     moments: Callable[[], Moments] | None = None,
+    public: Callable[[], Split] | None = None,
 ) -> ClientStep:
     """Create the step of a client under a defense, of the class that the settings of the defense name.
 
@@ -421,9 +470,10 @@ def client_step(
         level: Level of the defense in its own unit, or None without a defense.
         channel: The calibrated channel, for a channel defense only.
         moments: Function that returns mean and covariance of the client's records.
+        public: Function that returns records that everybody knows.
     """
     kind: type[ClientStep] = load_attribute(defense.client_step, f"client step of {defense.mechanism!r}")
-    return kind(defense, level, channel, moments)
+    return kind(defense, level, channel, moments, public)
 
 
 def keep_largest(gradients: Float[Tensor, "n d"], fraction: float) -> Float[Tensor, "n d"]:

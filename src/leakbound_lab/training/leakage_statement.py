@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from leakbound.accounting.dp import private_nats
-from leakbound.accounting.leakage import PrivacyEvent, composed_leakage
+from leakbound.accounting.leakage import CLIENT_MECHANISMS, PrivacyEvent, composed_leakage
 from leakbound.accounting.releases import PUBLISHED, ReleasedItem
 from leakbound.accounting.runs import run_statements, stated_bounds, without_bound
 from leakbound.channels.channel import Spectrum, signal_to_noise
@@ -74,7 +74,8 @@ def statement(
             release.item for release in releases if release.item in published and not release.covered
         ],
     }
-    statements = run_statements(events, ratios, **budget, **facts) if bounds else None
+    derived = counted and (bounds is not None or {event.bound for event in events} == {"client"})
+    statements = run_statements(events, ratios, **budget, **facts) if derived else None
     statements = statements or without_bound(_underived(request), **facts)
     return {
         "leakage": bounds,
@@ -146,7 +147,9 @@ def _secure(request: TrainingRequest) -> bool:
 
 
 def _underived(request: TrainingRequest) -> str:
-    """Say why a run has no bound."""
+    """Say why a run has no bound on a record."""
+    if request.defense.mechanism in CLIENT_MECHANISMS:
+        return f"{request.defense.mechanism!r} bounds all records of the client together, and no single one"
     return f"no bound was derived for {request.defense.mechanism!r} at this level"
 
 

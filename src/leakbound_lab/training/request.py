@@ -175,7 +175,8 @@ class TrainingRequest:
         """Step of the client under the defense."""
         images = self.dataset.pool.images
         chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
-        return client_step(self.defense, self.level, self.channel, lambda: estimate_moments(chunks))
+        moments, public = lambda: estimate_moments(chunks), lambda: self.dataset.aux
+        return client_step(self.defense, self.level, self.channel, moments, public)
 
     @cached_property
     def once(self) -> dict[str, Any]:

@@ -58,8 +58,12 @@ class StackLearner:
         self._batches = StackedBatches(orders, request.device)
         sources = [request.noise(slot.replica) for slot in slots]
         self._inputs = request.client.inputs(images, rows, sources)
-        self._uploads = StackUploads(request.client, sources)
+        self._uploads = self._hiding(sources)
         self._begin()
+
+    def _hiding(self, sources: Sequence[NoiseSource]) -> "StackUploads":
+        """Return what hides the averages of the slots."""
+        return StackUploads(self._request.client, sources)
 
     def _begin(self) -> None:
         """Capture steps from now on, and none of before, which would change the old momentum."""

@@ -7,7 +7,8 @@ its norm. A channel in front of that layer adds its known covariance to A.
 Noise of variance σ² on the sum of n clipped gradients is added to n B ⊗ A, whose axes stay. All linear layers
 are then scored together, as if they were independent. Noise averages out over many steps, but the other
 members take part again and again. So a second score of all steps together counts the others more than the
-noise, and what lasts is removed from the scores of single steps.
+noise, and what lasts is removed from the scores of single steps. Noise that differs between coordinates is
+first brought to about one variance, in units of slopes and inputs that everybody can compute.
 
 Source:
     Li, Li and Ribeiro 2023, 'Effective passive membership inference attacks in federated learning against
@@ -31,11 +32,14 @@ from leakbound_lab.datasets import Split
 from leakbound_lab.models import memory
 from leakbound_lab.models.gradients import Factors
 from leakbound_lab.models.layers import factorable, parameter_layers, whole
+from leakbound_lab.training.client_steps import ClientStep
 from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring
 from leakbound_lab.training.weighted_sums import record_norms
 
 Outer = tuple[Float[Tensor, "n outputs"], Float[Tensor, "n values"]]
 """Slopes and inputs of a layer for some records, whose gradients are the outer products of both."""
+_Units = tuple[Float[Tensor, " outputs"], Float[Tensor, " values"]]
+"""Units of slopes and of inputs of a layer."""
 _Seen = tuple[Float[Tensor, "n values"], Float[Tensor, "n axes"], Float[Tensor, " n"]]
 """Inputs f of a layer, A⁻¹ f and fᵀ A⁻¹ f, or coordinates of f along the axes of A and fᵀ f."""
 SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
@@ -108,10 +112,12 @@ class UploadScores:
         rates = [slot.learning_rate for slot in slots]
         self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
-        self._noise = request.client.noise_std(request.records) ** 2 * request.records
+        self._measured = type(request.client).law is not ClientStep.law
+        std = 1.0 if self._measured else request.client.noise_std(request.records)
+        self._noise = std**2 * request.records
         self._scored = linear if self._noise else linear[:1]
         # Inputs of a layer that sees images do not change, so they are whitened once.
-        self._images = self._whitened_images(_of_slot(params, 0), images)
+        self._images = [] if self._measured else self._whitened_images(_of_slot(params, 0), images)
         self._draws = 0 if self._images or request.channel is None else scoring.draws
         if not self._draws:
             self._candidates = [(self._without_noise(rows), labels) for rows, labels in self._candidates]
@@ -129,6 +135,7 @@ class UploadScores:
             "velocity": still,
             "total": _copied(still),
             "whitening": [],
+            "units": [],
             "means": torch.zeros_like(ratios[:, 0]),
             "variances": torch.ones_like(ratios[:, 0]),
             "plain": torch.zeros_like(ratios[:, :1]),
@@ -253,12 +260,29 @@ class UploadScores:
         turned = inputs @ of_inputs
         return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
 
-    def _whitening(self, params: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor, Tensor | None]]:
+    def _units(self, params: Mapping[str, Tensor]) -> dict[str, _Units]:
+        """Return units of slopes and inputs of each layer, in which measured noise is about equal everywhere.
+
+        Its standard deviation on a coordinate is the root of that of the gradients, and so about a product. Without
+        measured noise there are none.
+        """
+        law = self._request.client.law(self._model, params, self._request.records) if self._measured else None
+        if law is None:
+            return {}
+        stds = self._joined({name: value[None] for name, value in law.std.items()})
+        units = {}
+        for name, std in stds.items():
+            logs = std[0].log()
+            units[name] = (logs.mean(1).exp(), (logs.mean(0) - logs.mean()).exp())
+        return units
+
+    def _whitening(
+        self, params: Mapping[str, Tensor], units: Mapping[str, _Units]
+    ) -> dict[str, tuple[Tensor, Tensor, Tensor | None]]:
         """Estimate from public records what whitens each layer, as tuples, which a checkpoint can hold."""
         whitening = {}
-        for name, (slopes, inputs) in self._outer(
-            params, *self._public, skip_images=bool(self._images)
-        ).items():
+        public = self._outer(params, *self._public, skip_images=bool(self._images))
+        for name, (slopes, inputs) in _in_units(public, units).items():
             of_slopes, outputs = self._side(_moments(slopes))
             of_inputs, values = self._side(_moments(inputs)) if inputs.shape[1] else self._of_images
             others = None
@@ -288,14 +312,19 @@ class UploadScores:
         starts = [_of_slot(state["start"], slot) for slot in range(len(self._candidates))]
         # Whitening of gradients at the weights that were sent, estimated anew every few uploads.
         if state["scored"] % _REFRESH == 0:
-            state["whitening"] = [self._whitening(start) for start in starts]
+            state["units"] = [self._units(start) for start in starts]
+            state["whitening"] = [self._whitening(*pair) for pair in zip(starts, state["units"], strict=True)]
         # Whitened inner products with each candidate's own gradient, added up over layers.
         for slot, (_, labels) in enumerate(self._candidates):
             layers = []
-            for name, (slopes, inputs) in self._factors(slot, starts[slot]).items():
+            units = state["units"][slot]
+            for name, (slopes, inputs) in _in_units(self._factors(slot, starts[slot]), units).items():
                 whitening = Whitening(*state["whitening"][slot][name])
                 seen = self._whitened(inputs, whitening.inputs) if inputs.shape[1] else self._images[slot]
-                plain, of_layer = filtered(state["total"][name][slot], slopes, seen, whitening)
+                total = state["total"][name][slot]
+                if name in units:
+                    total = total / (units[name][0][:, None] * units[name][1])
+                plain, of_layer = filtered(total, slopes, seen, whitening)
                 state["plain"][slot] += plain
                 layers.append(of_layer)
             sums = torch.stack(layers).sum(0)
@@ -382,6 +411,14 @@ def filtered(
         for part in whitening.others
     ]
     return plain, whole - torch.stack(removed)
+
+
+def _in_units(factors: Mapping[str, Outer], units: Mapping[str, _Units]) -> dict[str, Outer]:
+    """Express slopes and inputs of layers in units of the noise, if there are any."""
+    return {
+        name: (slopes / units[name][0], inputs / units[name][1]) if name in units else (slopes, inputs)
+        for name, (slopes, inputs) in factors.items()
+    }
 
 
 def _over_norms(products: Float[Tensor, " n"], squares: Float[Tensor, " n"]) -> tuple[Tensor, Tensor]:

@@ -327,7 +327,9 @@ class _Replica:
         labels = torch.from_numpy(records.labels[batches]).to(self.prior.device)
         noise = self.request.noise(_PURPOSE, self.replica)(purpose)
         sent = self.client.upload(self.network, images, labels, noise)
-        problem = MapProblem(self.network, self.client, sent.gradients, labels, self.request.image_shape)
+        problem = MapProblem(
+            self.network, self.client, sent.gradients, labels, self.request.image_shape, sent.upload_law
+        )
         return _Observed(first, images.cpu().numpy(), sent.images.cpu().numpy(), problem)
 
     def labels(self, observed: _Observed) -> Tensor:

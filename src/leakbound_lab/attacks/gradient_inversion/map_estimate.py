@@ -35,7 +35,7 @@ from leakbound_lab.attacks.metrics import Pictures
 from leakbound_lab.attacks.scheduling import in_parts
 from leakbound_lab.config.attacks import GradientInversionConfig
 from leakbound_lab.models.gradients import Gradients, record_gradients
-from leakbound_lab.training.client_steps import ClientStep
+from leakbound_lab.training.client_steps import ClientStep, UploadLaw
 from leakbound_lab.training.eager_optimizers import Adam
 
 logger = logging.getLogger("leakbound")
@@ -98,6 +98,8 @@ class MapProblem:
         gradients: Parameter name to averaged gradients (n, ...).
         labels: Classes of the records (n, records).
         image_shape: (colors, height, width).
+        upload_law: Mean and noise of the uploads where noise differs between coordinates. They are then compared in
+            units of their noise.
     """
 
     network: nn.Module
@@ -105,27 +107,37 @@ class MapProblem:
     gradients: Gradients
     labels: Int[Tensor, "n records"]
     image_shape: tuple[int, int, int]
+    upload_law: UploadLaw | None = None
 
     def part(self, rows: slice | Int[Tensor, " k"]) -> MapProblem:
         """Select some of the batches."""
         chosen = {name: tensor[rows] for name, tensor in self.gradients.items()}
-        return MapProblem(self.network, self.client, chosen, self.labels[rows], self.image_shape)
+        return MapProblem(
+            self.network, self.client, chosen, self.labels[rows], self.image_shape, self.upload_law
+        )
 
     def to(self, dtype: torch.dtype) -> MapProblem:
         """Convert the problem to another precision."""
         network = copy.deepcopy(self.network).to(dtype)
         gradients = {name: tensor.to(dtype) for name, tensor in self.gradients.items()}
-        return MapProblem(network, self.client, gradients, self.labels, self.image_shape)
+        law = None if self.upload_law is None else self.upload_law.to(dtype)
+        return MapProblem(network, self.client, gradients, self.labels, self.image_shape, law)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on each coordinate of :attr:`flat`."""
+        return self.client.noise_std(self.labels.shape[1]) if self.upload_law is None else 1.0
 
     @cached_property
     def flat(self) -> Float[Tensor, "n parameters"]:
         """Uploads in one row each."""
-        return torch.cat([tensor.flatten(1) for tensor in self.gradients.values()], dim=1)
+        gradients = self.gradients if self.upload_law is None else self.upload_law.whitened(self.gradients)
+        return torch.cat([tensor.flatten(1) for tensor in gradients.values()], dim=1)
 
     @cached_property
     def sent(self) -> Tensor | None:
         """Coordinates that were sent, where a defense leaves out some, which are 0 then."""
-        partly = self.client.defense.changes_gradients and not self.client.noise_std(self.labels.shape[1])
+        partly = self.client.defense.changes_gradients and not self.noise
         return self.flat != 0 if partly else None
 
     def differences(self, images: _Candidates) -> Float[Tensor, "n parameters"]:
@@ -140,10 +152,13 @@ class MapProblem:
     def averaged(self, images: _Candidates) -> Float[Tensor, "n parameters"]:
         """Average the gradients at images as a client does."""
         gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
-        return self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
+        rows = self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
+        return rows if self.upload_law is None else rows * self.upload_law.factors(rows.norm(dim=1))[:, None]
 
     def weighed(self, gradients: Gradients) -> Float[Tensor, "rows parameters"]:
         """Weigh gradients of single records as they go into an average, in one row each."""
+        if self.upload_law is not None:
+            gradients = self.upload_law.whitened(gradients)
         rows = torch.cat([gradients[name].flatten(1) for name in self.gradients], dim=1)
         if self.client.defense.clips:
             rows = rows * self.client.record_weights(rows.norm(dim=1))[:, None]
@@ -182,9 +197,8 @@ def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Me
     A network that cannot be searched in stages goes without that, and the log says why.
     """
     size = problem.labels.shape[1]
-    noise = problem.client.noise_std(size)
-    if noise:
-        yield Method("adam", float(problem.flat.square().sum(1).mean()) / (2 * noise**2))
+    if problem.noise:
+        yield Method("adam", float(problem.flat.square().sum(1).mean()) / (2 * problem.noise**2))
         if size == 1:
             yield Method("regression")
         return
@@ -316,7 +330,7 @@ def _regressed(problem: MapProblem, law: Law) -> Float[Tensor, "n 1 colors heigh
         rows = problem.labels[:, 0] == label
         # Dual form: a system of as many equations as images, with the noise on its diagonal.
         products = (gradients @ gradients.T).double()
-        products.diagonal().add_(count * problem.client.noise_std(1) ** 2)
+        products.diagonal().add_(count * problem.noise**2)
         shares = torch.linalg.solve(products, (gradients @ (problem.flat[rows] - mean).T).double())
         restored[rows] = images.mean(0) + shares.T @ (images - images.mean(0))
     return restored.float().view(-1, 1, *problem.image_shape)
