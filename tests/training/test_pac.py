@@ -6,14 +6,17 @@ import pytest
 import torch
 from pydantic import ValidationError
 from scipy.optimize import minimize
+from torch import nn
 
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.runs import run_statements, stated_bounds
 from leakbound.randomness.seeding import torch_generator
+from leakbound.randomness.sources import as_source
 from leakbound_lab.attacks.gradient_inversion.map_estimate import MapProblem
 from leakbound_lab.attacks.membership.upload_attack import scored_uploads
 from leakbound_lab.config.attacks import UploadMembershipConfig
 from leakbound_lab.config.defenses import PACPrivacy, Undefended
+from leakbound_lab.datasets import Split
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.training.client_steps import client_step
 from leakbound_lab.training.leakage_statement import statement
@@ -166,6 +169,90 @@ def test_attackers_compare_uploads_in_units_of_the_noise(digits, network):
     assert problem.noise == 1.0
     assert float(problem.differences(images).norm()) < 2e-3 < float(problem.differences(-images).norm())
     assert problem.to(torch.float64).flat.dtype == torch.float64
+
+
+def small_images(records, stretch=1.0):
+    """Images of 8 x 8 pixels, on which a softmax regression has 650 parameters."""
+    return Split(stretch * np.ascontiguousarray(records.images[:, :, ::4, ::4]), records.labels)
+
+
+def softmax_gradients(weights, records):
+    """Gradients (n, 650) of the cross-entropy of a softmax regression in closed form, (p - y) times the inputs."""
+    matrix, offset = weights[:640].reshape(10, 64), weights[640:]
+    inputs = records.images.reshape(len(records), 64).astype(float)
+    logits = inputs @ matrix.T + offset
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    slopes = odds / odds.sum(axis=1, keepdims=True) - np.eye(10)[records.labels]
+    return np.hstack([(slopes[:, :, None] * inputs[:, None]).reshape(len(records), -1), slopes])
+
+
+def measured(weights, public, groups, size, nats):
+    """Mean of an upload, variance of its difference from that of public records, and variance of the noise."""
+    gradients = softmax_gradients(weights, public).reshape(groups, -1, len(weights))
+    of_record = gradients.shape[1] * gradients.mean(axis=1).var(axis=0, ddof=1)
+    variance = of_record / size + of_record / len(public)
+    roots = np.sqrt(variance + 1e-3 * variance.mean())
+    return gradients.mean(axis=(0, 1)), variance, roots * roots.sum() / (2 * nats)
+
+
+def softmax_step(digits, size, nats):
+    """Step on small images, its network, public records and weights in one row."""
+    public = small_images(Split(digits.aux.images[:PUBLIC], digits.aux.labels[:PUBLIC]))
+    torch.manual_seed(3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    weights = flat(dict(network.named_parameters())).detach().numpy()
+    return client_step(SMALL, nats / size, public=lambda: public), network, public, weights
+
+
+def shaped(weights):
+    row = torch.from_numpy(weights).float()
+    return {"1.weight": row[:640].view(10, 64), "1.bias": row[640:]}
+
+
+def test_published_bound_over_random_halves_is_within_the_nats(digits):
+    """½ ln det(I + Σ_u Σ⁻¹) with all covariances, at most ½ Σ ln(1 + λ/σ²) of Hadamard, at most the nats."""
+    size, nats = PUBLIC // 2, 3.0
+    client, network, public, weights = softmax_step(digits, size, nats)
+    law = client.law(network, dict(network.named_parameters()), size)
+    mean, variance, noise = measured(weights, public, SMALL.groups, size, nats)
+    assert flat(law.mean).numpy() == pytest.approx(mean, abs=1e-6)
+    assert flat(law.variance).numpy() == pytest.approx(variance, rel=1e-3, abs=1e-6 * variance.max())
+    assert flat(law.std).numpy() ** 2 == pytest.approx(noise, rel=1e-3)
+    draws, gradients = np.random.default_rng(1), softmax_gradients(weights, public)
+    halves = np.stack([gradients[draws.permutation(PUBLIC)[:size]].mean(axis=0) for _ in range(800)])
+    seen = (halves - halves.mean(axis=0)) / np.sqrt(noise)
+    joint = np.linalg.slogdet(np.eye(len(noise)) + seen.T @ seen / len(seen))[1] / 2
+    single = np.log1p(seen.var(axis=0)).sum() / 2
+    assert 0.1 * nats < joint < single < nats
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1e3])
+def test_what_a_perfect_reader_learns_of_the_half_adds_up_to_no_more_than_all_uploads_state(digits, stretch):
+    """Which of 16 random halves a client holds, by Bayes' rule from uploads at weights that depend on earlier ones."""
+    size, nats, rounds, clients = 8, 0.4, 3, 120
+    client, network, public, start = softmax_step(digits, size, nats)
+    records = small_images(Split(digits.pool.images[: 2 * size], digits.pool.labels[: 2 * size]), stretch)
+    draws, source = np.random.default_rng(2), torch_generator(5, "noise")
+    halves = [draws.permutation(2 * size)[:size] for _ in range(16)]
+    learned = np.zeros((clients, rounds))
+    for one in range(clients):
+        held, weights, logs = draws.integers(len(halves)), start, np.zeros(len(halves))
+        for turn in range(rounds):
+            gradients = softmax_gradients(weights, records)
+            averages = np.stack([gradients[half].mean(axis=0) for half in halves])
+            law = client.law(network, shaped(weights), size)
+            sent = flat(client.hidden(shaped(averages[held]), law, as_source(source))).numpy()
+            mean, _, noise = measured(weights, public, SMALL.groups, size, nats)
+            expected = (averages - mean) / np.sqrt(noise)
+            lengths = np.linalg.norm(expected, axis=1, keepdims=True)
+            expected *= np.minimum(1.0, math.sqrt(2 * nats) / lengths)
+            logs -= np.square((sent - mean) / np.sqrt(noise) - expected).sum(axis=1) / 2
+            learned[one, turn] = logs[held] - np.logaddexp.reduce(logs) + math.log(len(halves))
+            weights = weights - 0.01 * sent
+    error = learned.std(axis=0) / math.sqrt(clients)
+    stated = nats * np.arange(1, rounds + 1)
+    assert np.all(learned.mean(axis=0) < stated + 3 * error)
+    assert learned.mean(axis=0)[-1] > 0.1 * stated[-1]
 
 
 @pytest.mark.parametrize("values", [{"groups": 30, "public": 20}, {"groups": 1}, {"public": 3}])
