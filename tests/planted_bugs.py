@@ -197,6 +197,11 @@ BUGS = {
         'facts |= {"every": True}',
         "test_statement_is_about_all_records_of_the_client_and_not_about_one",
     ),
+    "sampled clients that take part twice as often as their budgets allow": (
+        "np.minimum(1.0, mi_budgets / _gaussian_leak(",
+        "np.minimum(1.0, 2.0 * mi_budgets / _gaussian_leak(",
+        "test_sampled_clients_reveal_their_budgets_on_average_and_somebody_is_always_there",
+    ),
     "clipping after the sum": (
         "weights = self.record_weights(torch.stack(squares).sum(0).sqrt())",
         "weights = self.record_weights(torch.stack(squares).sum().sqrt()[None]).expand(len(squares[0]))",

@@ -100,7 +100,7 @@ def _federated_mistakes(config: Config) -> Iterator[str]:
         return
     sweeps = (federated.mi_budgets, federated.client_counts, federated.max_param_norms)
     personal = (federated.budget_means, federated.budget_spreads)
-    count = len(federated.models) * 2 * sum(map(len, (*sweeps, *personal)))
+    count = len(federated.models) * (2 * sum(map(len, sweeps)) + 3 * sum(map(len, personal)))
     if count > MOST_RUNS:
         yield f"federated: makes up to {count} runs, allowed are {MOST_RUNS}; shorten its lists"
     clients = federated.most_clients()

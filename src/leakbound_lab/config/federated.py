@@ -22,13 +22,16 @@ from leakbound_lab.config.settings import (
 
 Positive = Annotated[float, Field(ge=1e-12, le=1e12)]
 Spread = Annotated[float, Field(ge=0, le=1e12)]
-Sweep = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
+Printed = Literal["budgets", "clients", "thresholds", "means", "spreads", "composition"]
+Sweep = Literal[Printed, "sampled_means", "sampled_spreads"]
 
-Scheme = Literal["none", "client", "server", "personalized", "uniform"]
+Scheme = Literal["none", "client", "server", "personalized", "uniform", "sampled"]
 """Noise and clipping of a run, as :class:`FederatedRun` explains them."""
 BASIC: tuple[Scheme, ...] = ("client", "server")
 """Schemes with one budget for all and a fixed threshold."""
-ADAPTED: tuple[Scheme, ...] = ("personalized", "uniform")
+PERSONAL: tuple[Scheme, ...] = ("personalized", "uniform")
+"""Schemes with a budget for each client that the paper prints."""
+ADAPTED: tuple[Scheme, ...] = (*PERSONAL, "sampled")
 """Schemes with a budget for each client and thresholds that follow the norms."""
 
 
@@ -39,8 +42,10 @@ class FederatedConfig(TableSection):
 
     models: dict[Name, Name] = {"mnist": "mlp", "cifar10": "cnn"}
     """Dataset to the network that is trained on it."""
-    sweeps: Annotated[tuple[Sweep, ...], Strict(False), Field(min_length=1)] = get_args(Sweep)
-    """Tables to make: fig03 and fig04, fig05, fig06, fig08 and fig09, fig07 and fig10, pmidp_composition."""
+    sweeps: Annotated[tuple[Sweep, ...], Strict(False), Field(min_length=1)] = get_args(Printed)
+    """Tables to make: fig03 and fig04, fig05, fig06, fig08 and fig09, fig07 and fig10, pmidp_composition. Not
+    by default: sampled_means and sampled_spreads, which have a baseline besides that samples clients by their
+    budgets."""
     n_clients: Count = 100
     """Clients N, except where they are swept."""
     records: Records | None = None
@@ -65,7 +70,7 @@ class FederatedConfig(TableSection):
     """Clipping threshold C, except where it is swept. Where thresholds follow the norms, it is the first
     one."""
     clip_rate: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Rate at which thresholds of personalized runs and their baseline follow the norms, or 0 for constant
+    """Rate at which thresholds of personalized runs and their baselines follow the norms, or 0 for constant
     thresholds. The paper does not state it."""
     mi_budgets: Some[Positive] = (5.0, 10.0, 20.0)
     """Budgets ε of the sweep over budgets, in nats for one round."""
@@ -115,9 +120,9 @@ class FederatedRun(Settings):
         dataset: Name of the dataset.
         model: Name of the network.
         scheme: ``none`` has neither noise nor clipping. ``client`` and ``server`` (Corollary 1 and Theorem 1)
-            have one budget for all and a fixed threshold. ``personalized`` (Corollary 2) and ``uniform`` (its
-            baseline with equal weights and noise) have a budget for each client, and thresholds that follow
-            the norms.
+            have one budget for all and a fixed threshold. ``personalized`` (Corollary 2), ``uniform`` (its
+            baseline with equal weights and noise) and ``sampled`` (clients of small budgets take part less
+            often) have a budget for each client, and thresholds that follow the norms.
         n_clients: Number of clients.
         max_param_norm: Clipping threshold, or the first one if it follows the norms. None without clipping.
         mi_budget: Budget of one round in nats, or the mean of personal budgets. None without noise.
@@ -184,8 +189,10 @@ def _runs(config: FederatedConfig, table: str, dataset: str, model: str) -> Iter
         "budgets": (BASIC, usual, "mi_budget", config.mi_budgets),
         "clients": (BASIC, usual, "n_clients", config.client_counts),
         "thresholds": (BASIC, usual, "max_param_norm", config.max_param_norms),
-        "means": (ADAPTED, personal, "mi_budget", config.budget_means),
-        "spreads": (ADAPTED, personal, "budget_spread", config.budget_spreads),
+        "means": (PERSONAL, personal, "mi_budget", config.budget_means),
+        "spreads": (PERSONAL, personal, "budget_spread", config.budget_spreads),
+        "sampled_means": (ADAPTED, personal, "mi_budget", config.budget_means),
+        "sampled_spreads": (ADAPTED, personal, "budget_spread", config.budget_spreads),
     }
     if table == "budgets":
         yield FederatedRun(dataset=dataset, model=model, scheme="none", n_clients=config.n_clients)

@@ -39,7 +39,7 @@ def make_request(dataset: ImageDataset) -> Callable[..., FederatedRequest]:
             "n_clients": 6,
             "max_param_norm": 5.0 if noisy else None,
             "mi_budget": 2000.0 if noisy else None,
-            "budget_spread": 500.0 if scheme in ("personalized", "uniform") else None,
+            "budget_spread": 500.0 if scheme in ("personalized", "uniform", "sampled") else None,
         }
         settings = {"communication_rounds": 3, "local_epochs": 2, "batch_size": 8, "learning_rate": 0.1}
         for name, value in changes.items():

@@ -69,7 +69,7 @@ def test_other_seeds_and_replicas_differ_and_more_replicas_change_no_other_one(m
     assert (both[0] != train_federation(make_request(seed=1)).parameters[0]).mean() > 0.99
 
 
-@pytest.mark.parametrize("scheme", ["server", "personalized"])
+@pytest.mark.parametrize("scheme", ["server", "personalized", "sampled"])
 def test_killed_federation_resumes_with_the_same_bytes(make_request, tmp_path, monkeypatch, scheme):
     """Killed in the second replica's second round, with a checkpoint after each round."""
     expected = train_federation(make_request(scheme, replicas=2))
@@ -146,11 +146,49 @@ def test_thresholds_follow_the_norms_only_where_asked(make_request):
     assert (fixed[fixed["metric"] == "threshold"]["value"] == 5.0).all()
 
 
-def test_equal_budgets_make_the_personalized_scheme_the_uniform_one(make_request):
-    """Both schemes draw the same budgets."""
-    one, two = (Federation(make_request(s, budget_spread=0.0), 0).noise() for s in ("personalized", "uniform"))
+@pytest.mark.parametrize("scheme", ["personalized", "sampled"])
+def test_equal_budgets_make_every_scheme_the_uniform_one(make_request, scheme):
+    """All schemes draw the same budgets."""
+    one, two = (Federation(make_request(s, budget_spread=0.0), 0).noise() for s in (scheme, "uniform"))
     np.testing.assert_allclose(one.weights, two.weights)
     np.testing.assert_allclose(one.client_std, two.client_std)
+
+
+UNEQUAL = {"mi_budget": 300.0, "budget_spread": 3000.0, "communication_rounds": 12}
+
+
+def test_only_who_takes_part_is_averaged_and_leaks(make_request):
+    """Six clients with budgets of which some are 1 nat. Nobody else's records or noise are in the average."""
+    federation = Federation(make_request("sampled", clip_rate=0.5, **UNEQUAL), 0)
+    here, met = [], 0
+    while True:
+        start, thresholds, noise = federation.parameters.clone(), federation.thresholds.copy(), federation.noise()
+        uploads, _ = federation._uploads(np.flatnonzero(noise.present).tolist(), noise)
+        if not federation.advance():
+            break
+        here.append(noise.present)
+        assert torch.allclose(federation.parameters, uploads.double().mean(0).float(), atol=1e-6)
+        assert (federation.thresholds[~noise.present] == thresholds[~noise.present]).all()
+        assert (federation.thresholds[noise.present] != thresholds[noise.present]).all()
+        met += not torch.equal(start, federation.parameters)
+    here = np.array(here)
+    assert met == 12
+    assert here.any(axis=1).all()
+    assert here[:, federation.budgets == 1].sum() < 12
+    assert ((federation._leaks["leak_total"] > 0) == here.any(axis=0)).all()
+    assert ((federation._leaks["leak_server_total"] > 0) == here.any(axis=0)).all()
+    assert np.isfinite(federation._leaks["leak_server_total"]).all()
+
+
+def test_who_takes_part_differs_between_rounds_and_replicas(make_request):
+    request = make_request("sampled", n_clients=10, replicas=2, **{**UNEQUAL, "mi_budget": 4000.0})
+    drawn = []
+    for replica in range(2):
+        federation = Federation(request, replica)
+        federation.budgets = np.array([50.0] * 5 + [100.0] * 5)
+        for federation.round in range(6):
+            drawn.append(tuple(federation.noise().present))
+    assert len(set(drawn)) > 6
 
 
 def test_dirichlet_split_is_an_option(make_request):

@@ -18,6 +18,7 @@ from leakbound_lab.papers.pmidp.noise_calibration import (
     log_noise_unit,
     next_max_param_norms,
     personalized_noise,
+    sampled_noise,
     server_leak,
     server_noise,
     static_leak,
@@ -83,6 +84,82 @@ def test_no_other_weights_and_noises_that_keep_the_budgets_have_more_utility():
         )
         assert found.success
         assert found.fun == pytest.approx(closed, rel=1e-5)
+
+
+def of_expected_average(noise):
+    """Noise of an average over as many clients as are expected to take part."""
+    return noise.sum_std / noise.rates.sum()
+
+
+def test_clients_of_small_budgets_take_part_less_often():
+    """By hand, d → ∞ and C = 1: α = 1/√(2ε). With ε = 1 and 4, noise 1/√8 for all leaks 4 nats, for which q = 1/4."""
+    norms, budgets, dimension = np.ones(2), np.array([1.0, 4.0]), 10**9
+    noise = sampled_noise(norms, budgets, dimension)
+    np.testing.assert_allclose(noise.rates, [0.25, 1.0], rtol=1e-6)
+    assert noise.sum_std == pytest.approx(1 / math.sqrt(8), rel=1e-6)
+    assert of_expected_average(noise) == pytest.approx(0.28284, rel=1e-4)
+    assert personalized_noise(norms, budgets, dimension).aggregate_std == pytest.approx(0.23570, rel=1e-4)
+    assert client_noise(norms, budgets, dimension).aggregate_std == pytest.approx(0.35355, rel=1e-4)
+
+
+@given(federations())
+def test_sampled_clients_reveal_their_budgets_on_average_and_somebody_is_always_there(federation):
+    norms, budgets, dimension = federation
+    noise = sampled_noise(norms, budgets, dimension)
+    drawn = noise.draw(np.random.default_rng(0))
+    assert drawn.weights.sum() == pytest.approx(1)
+    assert drawn.present[noise.rates == 1].all()
+    assert noise.rates.max() == 1
+    leaks = aggregate_leak(drawn, norms, dimension)
+    assert (leaks[~drawn.present] == 0).all()
+    assert (server_leak(drawn, norms, dimension)[~drawn.present] == 0).all()
+    assert (noise.rates * leaks <= budgets * (1 + 1e-8)).all()
+    rare = drawn.present & (noise.rates < 1)
+    np.testing.assert_allclose((noise.rates * leaks)[rare], budgets[rare], rtol=1e-8)
+    assert drawn.aggregate_std * drawn.present.sum() == pytest.approx(noise.sum_std, rel=1e-9)
+
+
+@given(federations())
+def test_noise_of_sampling_is_between_that_of_equal_and_of_personal_noise(federation):
+    norms, budgets, dimension = federation
+    dimension += 10**6
+    sampled = sampled_noise(norms, budgets, dimension)
+    noise = of_expected_average(sampled)
+    assert noise <= client_noise(norms, budgets, dimension).aggregate_std * (1 + 1e-9)
+    if (0.5 * dimension * np.log1p((norms / sampled.sum_std) ** 2 / dimension) <= 0.79 * dimension).all():
+        assert noise >= personalized_noise(norms, budgets, dimension).aggregate_std * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("dimension", [10**4, 10**8])
+def test_no_other_noise_leaves_an_average_of_sampled_clients_less(dimension):
+    norms, budgets = np.linspace(3.0, 1.0, 30), np.geomspace(0.2, 30.0, 30)
+    unit = np.exp(log_noise_unit(norms, budgets, dimension))
+    others = []
+    for std in np.geomspace(unit.min() / 10, unit.max() * 2, 3000):
+        leak = 0.5 * dimension * np.log1p(norms**2 / (dimension * std**2))
+        others.append(std / np.minimum(1, budgets / leak).sum())
+    assert of_expected_average(sampled_noise(norms, budgets, dimension)) <= min(others) * (1 + 1e-9)
+
+
+def test_clients_take_part_as_often_as_their_rates_say():
+    noise = sampled_noise(np.ones(100), HUNDRED, 10**5)
+    generator, rounds = np.random.default_rng(3), 2000
+    drawn = [noise.draw(generator) for _ in range(rounds)]
+    seen = np.mean([each.present for each in drawn], axis=0)
+    errors = np.sqrt(noise.rates * (1 - noise.rates) / rounds)
+    assert (noise.rates < 1).sum() > 5
+    assert (np.abs(seen - noise.rates) <= 6 * errors).all()
+    told = np.mean([aggregate_leak(each, np.ones(100), 10**5) for each in drawn], axis=0)
+    assert (told <= HUNDRED * (1 + 1e-9) + 6 * errors * told.max()).all()
+    assert (told >= np.minimum(HUNDRED, told.max()) * (1 - 1e-9) - 6 * errors * told.max()).all()
+
+
+def test_equal_budgets_let_everybody_take_part_with_the_noise_of_equal_weights():
+    norms, budgets = np.full(7, 5.0), np.full(7, 3.0)
+    noise, equal = sampled_noise(norms, budgets, 1000), client_noise(norms, budgets, 1000)
+    drawn = noise.draw(np.random.default_rng(0))
+    np.testing.assert_allclose(drawn.weights, equal.weights)
+    np.testing.assert_allclose(drawn.client_std, equal.client_std, rtol=1e-12)
 
 
 def test_large_budgets_of_few_parameters_do_not_overflow():

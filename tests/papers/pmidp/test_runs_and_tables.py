@@ -42,6 +42,15 @@ def job_list(section: FederatedConfig | None, **tables: str) -> JobList:
     return JobList(run_table(section, **tables), all_steps())
 
 
+def test_tables_of_sampled_clients_have_the_runs_of_the_others_besides_and_are_made_only_if_asked():
+    section = SMALL.model_copy(update={"sweeps": (*SMALL.sweeps, "sampled_means", "sampled_spreads")})
+    shown = federated_runs(section)
+    for name in ("means", "spreads"):
+        assert {run.scheme for run in shown[f"sampled_{name}"]} == {"personalized", "uniform", "sampled"}
+        assert set(shown[name]) == {run for run in shown[f"sampled_{name}"] if run.scheme != "sampled"}
+    assert not {name for name in federated_runs(SMALL) if name.startswith("sampled")}
+
+
 def test_runs_that_several_tables_show_are_there_once():
     runs, shown = run_table(SMALL).all_federated(), federated_runs(SMALL)
     assert set(shown) == set(SMALL.tables())

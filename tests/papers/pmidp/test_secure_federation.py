@@ -21,7 +21,7 @@ def secure(request):
     return dataclasses.replace(request, privacy_noise="secure")
 
 
-@pytest.mark.parametrize("scheme", ["client", "server", "personalized"])
+@pytest.mark.parametrize("scheme", ["client", "server", "personalized", "sampled"])
 def test_equal_requests_end_apart_with_the_same_budgets(make_request, scheme):
     request = secure(make_request(scheme))
     one, two = train_federation(request), train_federation(request)

@@ -1,6 +1,7 @@
 """Federated averaging of all replicas of a run, on clean uploads or under a mutual-information budget."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ class FederatedResult:
             At the end: ``final_loss``, ``final_accuracy``, ``weight_distance`` (‖p − 1/N‖₁ of the last
             round), ``diverged``, and leaks in nats for each client (``unit``) and the worst one (−1).
             ``leak_round`` (the worst round) and ``leak_total`` (all rounds) are leaks to those who see the
-            averages, ``leak_server_round`` and ``leak_server_total`` to the server. All points except the
+            averages, ``leak_server_round`` and ``leak_server_total`` to the server, in the rounds in which a
+            client took part. All points except the
             last use at most 2,000 records of each split. A diverged replica has ``diverged`` = 1 and the
             ``final_accuracy`` of a guess, and no other row.
         parameters: (replicas, d), the last average of each replica, NaN for a diverged one.
@@ -170,7 +172,7 @@ class Federation:
         self.model = model.to(request.device)
 
     def noise(self) -> AggregateNoise:
-        """Return noise and weights of the next round, from budgets and thresholds."""
+        """Return noise and weights of the next round, from budgets and thresholds, and who takes part in it."""
         run = self._request.run
         if self.budgets is None:
             equal = np.full(run.n_clients, 1 / run.n_clients)  # plain federated averaging
@@ -179,6 +181,9 @@ class Federation:
             "personalized": noise_calibration.personalized_noise,
             "server": noise_calibration.server_noise,
         }
+        if run.scheme == "sampled":
+            sampled = noise_calibration.sampled_noise(self.thresholds, self.budgets, len(self.parameters))
+            return sampled.draw(numpy_generator(*self._words, "participants", self.round))
         rule = rules.get(run.scheme, noise_calibration.client_noise)
         return rule(self.thresholds, self.budgets, len(self.parameters))
 
@@ -221,19 +226,22 @@ class Federation:
         return True
 
     def _average(self, round_noise: AggregateNoise) -> tuple[Float[Tensor, " d"], PerClient]:
-        """Return the average of all uploads, summed in float64, and the norms before clipping."""
+        """Return the average of all uploads, summed in float64, and the norms before clipping.
+
+        The norm of a client that takes no part is given as its threshold, which then stays.
+        """
         total = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters.device)
-        norms: list[float] = []
-        for first in range(0, self._request.run.n_clients, self._stack):
-            chunk = range(first, min(first + self._stack, self._request.run.n_clients))
-            uploads, before = self._uploads(chunk, round_noise)
-            weights = torch.from_numpy(round_noise.weights[chunk.start : chunk.stop]).to(total.device)
-            total += weights @ uploads.double()
-            norms += before
-        return total.float(), np.array(norms)
+        norms = self.thresholds.copy()
+        everybody = np.arange(self._request.run.n_clients)
+        present = everybody if round_noise.present is None else everybody[round_noise.present]
+        for first in range(0, len(present), self._stack):
+            chunk = present[first : first + self._stack]
+            uploads, norms[chunk] = self._uploads(chunk.tolist(), round_noise)
+            total += torch.from_numpy(round_noise.weights[chunk]).to(total.device) @ uploads.double()
+        return total.float(), norms
 
     def _uploads(
-        self, chunk: range, round_noise: AggregateNoise
+        self, chunk: Sequence[int], round_noise: AggregateNoise
     ) -> tuple[Float[Tensor, "clients d"], list[float]]:
         """Return the uploads of some clients in this round, and the norms before clipping."""
         config = self._request.config
@@ -251,7 +259,7 @@ class Federation:
         vectors = clients.train_clients(
             self.model, self.parameters, self._images, self._labels, batches, config.learning_rate
         )
-        limits = self.thresholds[chunk.start : chunk.stop].tolist()
+        limits = self.thresholds[chunk].tolist()
         vectors, before = clients.clip_around(vectors, self.parameters, limits, config.clipped)
         return torch.stack(
             [
