@@ -165,7 +165,9 @@ def measured(
     compared = compared_by(claim)
     if "model" in rows.columns and (networks := own_networks(figure, claim, rows)):
         rows = rows[rows["model"].fillna("").isin(networks)]
-    everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
+    everything: dict[tuple[str, ...], pd.DataFrame] = {}
+    if claim.relative_to is not None:
+        everything = dict(_settings(rows_of(figure.model_copy(update={"select": {}}), rows), compared))
     blocks: dict[tuple[str, ...], Blocks] = {}
     exact: dict[tuple[str, ...], Exact] = {}
     reason = "no rows"
