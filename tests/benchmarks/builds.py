@@ -17,6 +17,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,21 @@ function = load_attribute(CONFIG.function, "attack")
 def work():
     attack_networks(Networks(weights, rates), function, request)
 """
+ENGINE = """
+import numpy as np, torch
+from torch.utils.data import DataLoader, TensorDataset
+from leakbound import ChannelEngine, Leakage
+torch.set_num_threads(1)
+generator = np.random.default_rng(0)
+def walks(number):
+    return torch.from_numpy(np.cumsum(generator.normal(size=(number, 768)), axis=1).astype(np.float32))
+batches = DataLoader(TensorDataset(walks(3200), torch.arange(3200) % 10), batch_size=64)
+engine = ChannelEngine.for_data(walks(2000), Leakage(50.0, uses=20))
+protected = engine.protect(batches)
+def work():
+    for _ in protected:
+        pass
+"""
 CLOCK = """
 import time
 work() if WARM else None
@@ -84,7 +100,7 @@ began = time.process_time()
 work()
 print(time.process_time() - began)
 """
-COMMAND = "import sys\nfrom leakbound.commands.command_line import main\nsys.argv = ['leakbound', *WORDS]\nmain()\n"
+COMMAND = "import sys\nsys.argv = ['leakbound', *WORDS]\nmain()\n"
 INSIDE = {
     "forward": "BFLOAT16 = False" + FORWARD,
     "forward, bfloat16": "BFLOAT16 = True" + FORWARD,
@@ -92,17 +108,30 @@ INSIDE = {
     "moments, 1,000 of 3,072": MOMENTS,
     "membership, 120 networks": "ATTACK = 'membership'" + ATTACKS,
     "model inversion, 120 networks": "ATTACK = 'model_inversion'" + ATTACKS,
+    "engine, 50 batches of 64": ENGINE,
 }
 """Work that a process times by itself, after what it imports, and once before."""
 WHOLE = {"help": ["--help"], "risk": ["risk", "--nats", "2", "--records", "1000"]}
 """Commands that are timed from the start of their process to its end."""
 
 
+def _code(case: str, checkout: Path) -> str:
+    """Write the program of a case for a checkout, which may be of before the library and the lab were two packages."""
+    if case in WHOLE:
+        module, _, function = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["scripts"][
+            "leakbound"
+        ].partition(":")
+        return f"from {module} import {function} as main\nWORDS = {WHOLE[case]!r}\n{COMMAND}"
+    work = f"WARM = True\n{INSIDE[case]}{CLOCK}"
+    one_package = not (checkout / "src" / "leakbound_lab").is_dir()
+    return work.replace("leakbound_lab", "leakbound") if one_package else work
+
+
 def seconds(case: str, checkout: Path) -> float:
     """CPU seconds, user and system, of a case with the sources of a checkout."""
     path = os.pathsep.join([str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    code = f"WARM = True\n{INSIDE[case]}{CLOCK}" if case in INSIDE else f"WORDS = {WHOLE[case]!r}\n{COMMAND}"
+    code = _code(case, checkout)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as folder:  # so that no folder is imported by chance
         done = subprocess.run(
