@@ -6,7 +6,9 @@ import torch.nn.functional as F
 from asking import attack_of
 from leakbound.channels import Natural
 from leakbound_lab.attacks.gradient_inversion.spear import RECOVERED_MSE, first_layer, invert_batches, solve_batch
+from leakbound_lab.config.attacked_runs import AttackedRun
 from leakbound_lab.config.attacks import SpearConfig
+from leakbound_lab.config.data import DatasetSize
 from leakbound_lab.config.defenses import DPSGD, ChannelDefense
 from leakbound_lab.models import build
 
@@ -90,6 +92,33 @@ def test_no_set_of_rows_is_solved_where_noise_hides_the_span_of_the_records():
     generator = np.random.default_rng(0)
     assert solve_batch(network, "fc1", noisy, 4, generator, 10**8) is None
     assert generator.random() == np.random.default_rng(0).random()
+
+
+class Counted(np.random.Generator):
+    """Generator that counts the numbers that it draws."""
+
+    sets = rows = 0
+
+    def random(self, size):
+        self.sets, self.rows = self.sets + size[0], self.rows + size[0] * size[1]
+        return super().random(size)
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_planned_work_is_that_of_the_sets_of_rows_that_are_drawn(size):
+    """Weights of the layer that explain nothing, so that all sets are tried, and 200 rows that no other set avoids."""
+    generator, drawn = np.random.default_rng(1), Counted(np.random.PCG64(0))
+    network = build("mlp_wide", 1, 10, torch.Generator().manual_seed(0), 16)
+    gradient = torch.from_numpy(generator.standard_normal((200, size)) @ generator.standard_normal((size, 256)))
+    gradients = {"fc1.weight": gradient, "fc1.bias": torch.from_numpy(generator.standard_normal(200))}
+    solve_batch(network, "fc1", gradients, size, drawn, samples=5000)
+    assert (drawn.sets, drawn.rows) == ((5000, 5000 * 200) if size > 1 else (0, 0))
+    sizes = DatasetSize(members=40, validation=10, pool=100, test=10, aux=10, colors=1, classes=10, known=True, side=16)
+    run = AttackedRun("spear", "mlp_wide", 3, 3, 3, sizes, size, False, False, 0, 64, 0)
+    gradients, sets = SpearConfig(batches=8, samples=5000).work(run)
+    batches = 3 * min(8, 40 // size)
+    assert gradients[1] == batches * size / 64
+    assert sets[1] == pytest.approx(batches * (drawn.sets * 10 * size**3 / 3 + drawn.rows * (size + 250)))
 
 
 def attacked(dataset, batch_size, **changes):

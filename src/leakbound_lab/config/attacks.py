@@ -91,6 +91,8 @@ _SOLVABLE = ("lenet_sigmoid", "mlp")  # networks whose gradient of a single reco
 _REGRESSED = 5e10  # products of a regression on gradients of 10⁵ parameters, of images of one class
 _METHODS = 3  # searches for a record of a batch, on average
 _RELUS = 200  # in the first layer of the widest perceptron
+_ROW = 250  # products of a matrix that take as long as drawing a number for a row, and comparing it with a direction
+_SYSTEM = 10  # the same for a product in a system of as many equations as a batch has records
 _KINKED = 9  # searches for a single record behind ReLU and pooling
 
 
@@ -415,11 +417,15 @@ class SpearConfig(Attack):
         return _unknown_upload("spear", defense)
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
-        """Yield gradients of the batches, and products of the sets of rows that are solved."""
-        yield run.gradients(self.batches * run.batch_size)
+        """Yield gradients of the batches, and the sets of rows that are drawn, solved and compared, if none is skipped.
+
+        Most of the time is that of drawing and comparing rows. A batch of one record needs no set.
+        """
         size = run.batch_size
-        products = self.samples * (size**3 / 3 + _RELUS * size)
-        yield "product", run.replicas * self.batches * products, "", 0, 1
+        batches = min(self.batches, run.size.members // size)
+        yield run.gradients(batches * size)
+        products = self.samples * (_SYSTEM * size**3 / 3 + _RELUS * (size + _ROW)) if size > 1 else 0
+        yield "product", run.replicas * batches * products, "", 0, 1
 
 
 class NamingConfig(Attack):
