@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import sklearn
 from gaussians import RANGE, forked, gaussian
+from joblib import parallel_backend
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import BaggingClassifier
@@ -23,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from leakbound import BudgetError, Channel, GuaranteeError, Leakage, Ledger
+from leakbound import BudgetError, Capacity, Channel, GuaranteeError, Leakage, Ledger
 from leakbound.channels import channel_capacity, population_moments
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.engine.saved import UncountedWarning
@@ -282,6 +283,18 @@ def test_searches_in_other_processes_are_refused():
     model = make_pipeline(channel(), LogisticRegression())
     with pytest.raises(GuaranteeError, match="give it a ledger=PATH"):
         cross_val_score(model, ROWS, LABELS, cv=2, n_jobs=2, error_score="raise")
+
+
+@pytest.mark.parametrize("where", [pytest.param("processes with a file", marks=pytest.mark.slow), "threads"])
+def test_searches_in_parallel_count_each_use_of_each_fold(where, tmp_path):
+    """Of three folds each row is fitted in two and scored in one: three uses, as NumPy composes them."""
+    options = {"ledger": str(Ledger.create(tmp_path / "uses.db").path)} if where != "threads" else {}
+    model = make_pipeline(channel(Capacity(0.3), **options), LogisticRegression())
+    with parallel_backend("threading" if where == "threads" else "loky"):
+        cross_val_score(model, ROWS, LABELS, cv=3, n_jobs=2, error_score="raise")
+    counted = clone(model[0]).fit(ROWS)
+    ratios = counted.calibration_.ratios
+    assert float(counted.leakage()) == pytest.approx(0.5 * np.log1p(3 * ratios).sum())
 
 
 # -- types -------------------------------------------------------------------------------------------------------------

@@ -228,13 +228,48 @@ def test_no_other_place_puts_a_number_of_nats_or_epsilon_into_words_of_its_own()
         assert NUMBERED.search(planted)
 
 
-def test_examples_and_pages_never_print_bare_nats():
-    """A line of an example that prints nats says whether they are an average, and what of labels they hold."""
-    printed = [
-        (path.name, number, line)
-        for path in sorted((ROOT / "examples").glob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if re.search(r"\bnats\b", line) and re.search(r"print|said", line)
+BARE = re.compile(
+    r"leakage\(\)\.(record|joint|labels|average|dataset|linear|printed)\b|\{[^{}]*\bnats\b[^{}]*\}|\}[^{}]{0,12}\bnats\b"
+)
+"""A number of nats inside a text, or beside one."""
+SAID = re.compile(r"average|label|statement\(|print\((engine|channel)|\.text\b|demonstrated")
+"""What a line says with it: whom it is about, or that the statement says it."""
+
+
+def printed_lines() -> list[tuple[str, int, str]]:
+    """Lines that print, in examples, notebooks and the Python of pages, with file and number."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    sources: list[tuple[Path, list[tuple[int, str]]]] = [
+        (path, [*enumerate(path.read_text(encoding="utf-8").splitlines(), 1)])
+        for path in sorted((ROOT / "examples").rglob("*.py"))
     ]
-    assert printed
-    assert [place for *place, line in printed if not re.search(r"average|label|print\((engine|channel)", line)] == []
+    for page in pages:
+        block, lines = False, []
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            if line.startswith("```"):
+                block = not block and re.match(r"```(\{code-cell\}|py|python)", line) is not None
+            elif block:
+                lines.append((number, line))
+        sources.append((page, lines))
+    for notebook in sorted((ROOT / "examples").rglob("*.ipynb")):
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
+        sources.append((notebook, [*enumerate(code.splitlines(), 1)]))
+    return [
+        (path.name, number, line)
+        for path, lines in sources
+        for number, line in lines
+        if re.search(r"print\(|\bsaid\b|log\(|add_scalar\(", line)
+    ]
+
+
+def test_examples_notebooks_and_pages_never_print_bare_nats():
+    """A line that prints nats says whether they are an average, and what of labels they hold."""
+    printed = printed_lines()
+    assert {path.rsplit(".")[-1] for path, *_ in printed} == {"py", "md", "ipynb"}
+    bare = [place for *place, line in printed if BARE.search(line) and not SAID.search(line)]
+    rows = [place for *place, line in printed if "{nats:8}   {count / TRIALS:10.3f}" in line]
+    assert [place for place in bare if place not in rows] == []
+    for planted in ('print(f"{engine.leakage().joint:.1f} nats have leaked")', 'print(f"{leaked[-1]:.1f} nats")'):
+        assert BARE.search(planted)
+        assert not SAID.search(planted)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound.accounting.leakage import Held
+from leakbound.accounting.statement import upper_bound
 from leakbound.engine.accountant import alike
 from leakbound.engine.counted import CountedRecords, SavedCollection, pairs, written
 from leakbound.engine.identity import Identity, Label, LabelCount, words
@@ -498,6 +499,14 @@ class Counter:
             return (
                 f"record {index} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
                 "load the state_dict() of the run that holds it"
+            )
+        if held.fresh_uses[kind] <= (self.plan.most or 0):
+            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.limit
+            return (
+                f"record {index} of {name!r} went through other channels, too, and would reveal "
+                f"{upper_bound(nats, 6)} nats together{equal}{runs}, where {self.plan.most} uses of this one are "
+                f"planned, for {limit:.6g} nats: stop training here, or plan for the uses of all channels before the "
+                "first"
             )
         return (
             f"record {index} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "
