@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Runs and tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-storage test-slurm slurm-faults \
   chaos report ui check lock site reference figures sbom release findings
 
 run: .venv/ready
@@ -49,6 +49,10 @@ test-flower: .venv/ready .venv-flower/ready
 test-frameworks: .venv/ready .venv-frameworks/ready
 	PYTHONPATH=.venv-frameworks python -m pytest -q tests/engine/test_accelerate.py tests/engine/test_lightning.py \
 	  tests/engine/test_huggingface.py tests/engine/test_product_frameworks.py tests/engine/test_examples.py
+
+# Snakemake's storage plugin for S3, and a server to try it with, lie in such a folder, too.
+test-storage: .venv/ready .venv-storage/ready
+	PYTHONPATH=$(CURDIR)/.venv-storage python -m pytest -q tests/workflow/test_object_storage.py
 
 # Kill anything: the configuration once undisturbed, then under `kill -9` at random moments; nothing may differ.
 chaos: .venv/ready
@@ -164,6 +168,8 @@ lock: .venv/ready
 	mv .venv/flower.lock requirements/flower.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/frameworks.lock | $(HASHED) - > .venv/frameworks.lock
 	mv .venv/frameworks.lock requirements/frameworks.lock
+	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/storage.lock | $(HASHED) - > .venv/storage.lock
+	mv .venv/storage.lock requirements/storage.lock
 	grep -o '^[a-z0-9._-]*==[^ ]*' requirements/site.lock | $(HASHED) - > .venv/site.lock
 	mv .venv/site.lock requirements/site.lock
 
@@ -191,7 +197,7 @@ LOCKS := $(addprefix requirements/,build.lock torch.lock torch.cpu cuda.lock)
 .venv/ready: requirements/main.lock $(LOCKS) pyproject.toml
 	$(call ENVIRONMENT,.venv,requirements/main.lock)
 
-.venv-flower/ready .venv-frameworks/ready: .venv-%/ready: requirements/%.lock | .venv/ready
+.venv-flower/ready .venv-frameworks/ready .venv-storage/ready: .venv-%/ready: requirements/%.lock | .venv/ready
 	rm -rf .venv-$*
 	python $(INSTALL) --target .venv-$* -r requirements/$*.lock
 	touch $@
