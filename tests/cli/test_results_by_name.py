@@ -1,6 +1,8 @@
 """`leakbound step RULE NAME`: results of a configuration, which are kept while nothing behind them changes."""
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -50,12 +52,11 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
 
     Path("list.json").unlink()
     Path(one).unlink()
-    lost = made(config)
-    assert (lost[one] > first[one], lost[other]) == (True, first[other])
+    assert made(config) == first  # as Snakemake removes the files of a job that runs again
 
-    Path(one).write_bytes(Path(other).read_bytes())
+    Path(one).write_bytes(Path(other).read_bytes())  # the kept file is the same one
     damaged = made(config)
-    assert (damaged[one] > lost[one], damaged[other]) == (True, first[other])
+    assert (damaged[one] > first[one], damaged[other]) == (True, first[other])
 
     config["privacy_noise"] = "secure"  # of which the table of closed forms has none
     noisy = made(config)
@@ -71,6 +72,37 @@ def test_results_of_other_code_are_made_again_and_those_of_the_code_that_the_rul
     assert made(config, "--code", "read,read") == first
     edited = made(config, "--code", "read,edited")
     assert [edited[name] > first[name] for name in sorted(first)] == [False, True]
+
+
+@pytest.mark.parametrize("given", ["read", "read,read,read", "read,"])
+def test_several_names_take_a_fingerprint_each(config, given):
+    names = ["averaging", "privacy"]
+    first = made(config, *names, "--code", "read,read")
+    assert made(config, *reversed(names), "privacy", "--code", "read,read") == first  # named twice, made once
+    if given == "read,":  # the second is computed, so it is another one
+        again = made(config, *names, "--code", given)
+        assert [again[name] > first[name] for name in sorted(first)] == [False, True]
+    else:
+        said = refusal(*command(config, "consensus", *names, "--code", given))
+        assert f"--code: {given.count(',') + 1} fingerprints for 2 results; give one for each" in said
+
+
+def test_nothing_of_earlier_settings_stays_among_what_is_kept(config):
+    made(config)
+    config["privacy_noise"] = "secure"
+    made(config)
+    kept = Path("results/quick/.kept/consensus")
+    assert {path.name: len([*path.iterdir()]) for path in kept.iterdir()} == {"averaging": 1, "privacy": 1}
+
+
+def test_without_hard_links_nothing_is_kept_and_all_is_made_again(config, monkeypatch):
+    def refuse(self, target):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr("pathlib.Path.hardlink_to", refuse)
+    first = made(config)
+    again = made(config)
+    assert all(again[name] > first[name] for name in first)
 
 
 def test_a_result_that_cannot_be_made_leaves_no_list(config):

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,9 +121,12 @@ class Project:
 
 
 def job_counts(text: str) -> dict[str, int]:
-    """Jobs of each rule that a call of Snakemake has listed."""
+    """Jobs of each rule that a call of Snakemake has listed, those of all papers' figures together."""
     listed = text.partition("Job stats:")[2].partition("total")[0]
-    return {rule: int(number) for rule, number in re.findall(r"^(\w+) +(\d+)$", listed, re.MULTILINE)}
+    counts: Counter[str] = Counter()
+    for rule, number in re.findall(r"^(\w+) +(\d+)$", listed, re.MULTILINE):
+        counts["figures" if rule.startswith("figures_") else rule] += int(number)
+    return dict(counts)
 
 
 def tiny_project(folder: Path, config: dict = SMALL) -> Project:

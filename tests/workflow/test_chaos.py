@@ -19,7 +19,7 @@ from .conftest import SMALL, Project
 
 RUN = "digits/lenet/natural-4/n20-b32"
 PRODUCTS = ("runs", "references", "attacks", "logs/train", "logs/attack", "tracking")
-ATTACKS, TRACKING = f"results/tiny/attacks/{RUN}.json", "results/tiny/tracking.json"
+ATTACKS, TRACKING = f"results/tiny/attacks/{RUN}.json", f"results/tiny/tracking/{RUN}.json"
 # Loaded by every process of the project: kills when a file is about to take its name, or has just taken it.
 FAULTS = """
 import fnmatch, os, pathlib, signal, time
@@ -58,6 +58,7 @@ def damaged(small, tmp_path) -> Project:
     for kind in PRODUCTS:
         for path in (project.results / kind).glob(f"{RUN}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(project.results / ".kept")
     for path in (folder / "results").glob("mlflow.db*"):
         path.unlink()
     (folder / "src" / "sitecustomize.py").write_text(FAULTS)
@@ -107,8 +108,8 @@ def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(dama
     assert damaged.snakemake(ATTACKS).returncode == 0
     assert (attacks / "membership.json").stat().st_mtime_ns == attacked  # finished, so it is not made again
 
-    called_and_killed(damaged, ".tracking.json.parts", "coordinator", "before", TRACKING)
-    assert not (damaged.folder / TRACKING).exists()
+    called_and_killed(damaged, f"{Path(RUN).name}.json", "coordinator", "before", TRACKING)
+    assert not list((damaged.results / "tracking").rglob("*.json"))
 
     result = damaged.snakemake(TRACKING)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
@@ -153,7 +154,8 @@ def test_second_run_of_a_configuration_is_refused_in_one_line_and_leaves_no_lock
         planned = fresh.planned("results/tiny/data/digits.safetensors")
         holder.kill()
     assert refused.returncode == 1
-    assert f"results/tiny: process {holder.pid} on " in refused.stderr.splitlines()[-1]
+    (said,) = [line for line in refused.stderr.splitlines() if line.startswith("results/tiny: ")]
+    assert said.startswith(f"results/tiny: process {holder.pid} on ")
     assert "Traceback" not in refused.stderr
     assert not (fresh.results / "data").exists()
     assert planned == {"prepare": 1}  # looking is free

@@ -10,32 +10,68 @@
 import difflib
 import json
 import os
-import sys
+import tempfile
 from pathlib import Path
 
+from snakemake.exceptions import WorkflowError
+
+from leakbound.storage.files import write_text
+from leakbound.storage.provenance import settings_hash
+from leakbound_lab.config import messages, reading
+from leakbound_lab.jobs import coordination
+from leakbound_lab.jobs.job import ANEW, attacked_together, code_of, made_together, snakemake_target
 from leakbound_lab.steps.job_list import job_list, try_networks
 from leakbound_lab.steps.prepare import originals
 from leakbound_lab.steps.report import page_hash
-from leakbound_lab.config import messages, reading
-from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.job import attacked_together, code_of, made_together, snakemake_target
-from leakbound.storage.provenance import settings_hash
 
 
 def checked_results():
-    """All results of the configuration in force, or its mistakes, one line each, and no traceback."""
-    source = " and ".join([*map(str, workflow.configfiles), *["--config"] * bool(workflow.config_settings.config)])
+    """All results of the configuration in force, or its mistakes, one line each."""
+    source = " and ".join(map(str, workflow.configfiles)) or "--config"
     try:
         for path in workflow.configfiles:
             messages.read_yaml(Path(path))  # Snakemake's own reader takes the last of keys that come twice
         found = job_list(reading.config_of(config, source))
-        if workflow.is_main_process:
+        if coordination.RUN not in os.environ:  # once a run, not in each of its jobs on other machines
             try_networks(found.table.config, source)
         return found
     except messages.ConfigError as error:
-        sys.exit(str(error))
+        raise WorkflowError(str(error)) from None
 
 
+def begin(enter, *arguments):
+    """Begin a run, or a part of one on another machine, or say in one line why not."""
+    try:
+        enter(*arguments)
+    except (coordination.BusyError, coordination.SupersededError, OSError) as error:
+        raise WorkflowError(str(error)) from None
+
+
+def drop_default_rate_limit():
+    """Let go of the limit of 100 jobs a second that no option turns off: it costs a core after some hundred jobs.
+
+    To keep it, Snakemake looks for work once more in every second for each job that has ended.
+    """
+    limiter = workflow.scheduler.job_rate_limiter
+    if limiter is not None and (limiter.max_jobs, limiter.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
+
+
+def mean_all_if_forced():
+    """Have forced jobs make all of their results again, also those that are finished and unchanged."""
+    asked = workflow.dag_settings
+    if asked.forcerun or asked.forceall or asked.forcetargets:
+        os.environ[ANEW] = "1"
+
+
+try:  # where Snakemake ends in a traceback
+    tempfile.TemporaryFile(dir=Path.cwd()).close()
+except OSError as error:
+    raise WorkflowError(
+        f"{Path.cwd()}: nothing can be written here ({error.strerror}), and Snakemake keeps its notes in this folder. "
+        "Run it in a copy that you may change"
+    ) from None
+begin(coordination.join)
 RESULTS_MADE = checked_results()  # all results that the configuration makes, each with settings, inputs and outputs
 TABLE = RESULTS_MADE.table  # runs, attacks, tables and figures of the configuration
 CONFIG = TABLE.config
@@ -52,8 +88,8 @@ POSITIONS = {attacked_together(run): position for position, run in reversed([*en
 FEDERATED_RUN = "{dataset}/{model}/{scheme}/n{clients}"
 TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
-FIGURE_FOLDERS = sorted({RESULTS / "figures" / figure.paper for figure in TABLE.figures.values()})
-TRACKED_RUNS = [RESULTS / "tracking.json"] if RESULTS_MADE.of("log") else []
+FIGURES = RESULTS_MADE.files("plot")
+TRACKED_RUNS = RESULTS_MADE.files("log")
 MADE_BY = RESULTS_MADE.made_by  # file -> the result that it belongs to
 TOGETHER = made_together(RESULTS_MADE)  # rule and what its wildcards stand for -> results that one job makes
 
@@ -73,23 +109,18 @@ wildcard_constraints:
     channel="[a-z][a-z0-9_]*-[0-9.e+-]+",
 
 
-def end_with_nearest(problem, name, names):
-    """End with a problem and the names that are closest to the one asked for."""
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0)
-    sys.exit(f"{problem}; nearest: {', '.join(close)}" if close else f"{problem}; it has none of these")
-
-
 def codes(rule, pattern):
     """Fingerprints of the code behind all results of a job, which it would need half a second to find."""
     return lambda wildcards: ",".join(map(code_of, results(rule, pattern, wildcards)))
 
 
 def results(rule, pattern, wildcards):
-    """All results of a job; without a job of the name that wildcards spell, say so in one sentence and end."""
+    """All results of a job, or a sentence with the nearest names if there is no job of the name that wildcards spell."""
     name = pattern.format(**wildcards)
     if (rule, name) not in TOGETHER:
-        names = [of for other, of in TOGETHER if other == rule]
-        end_with_nearest(f"{CONFIG.preset} has no job {name!r} of the rule {rule}", name, names)
+        close = difflib.get_close_matches(name, [of for other, of in TOGETHER if other == rule], n=3, cutoff=0)
+        problem = f"{CONFIG.preset} has no job {name!r} of the rule {rule}"
+        raise WorkflowError(f"{problem}; nearest: {', '.join(close) or 'none'}")
     return TOGETHER[rule, name]
 
 
@@ -128,10 +159,10 @@ def whole_or_again(pattern):
     return nothing
 
 
-def shown_tables(wildcards):
-    """Files of the rows that the figures of a paper show."""
-    figures = [figure for figure in TABLE.figures.values() if figure.paper == wildcards.paper]
-    return sorted({TABLE.rows_file(figure) for figure in figures})
+def shown_as(figure):
+    """Function of what Snakemake's report says about a figure, as a title may hold braces."""
+    caption = TABLE.caption(f"{figure.paper}/{figure.id}")
+    return lambda wildcards: {"figure": figure.id, "shows": figure.title, "caption": caption}
 
 
 def in_order(wildcards):

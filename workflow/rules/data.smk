@@ -10,8 +10,6 @@ rule prepare:
         RESULTS / "logs/prepare/{dataset}.log",
     benchmark:
         RESULTS / "benchmarks/prepare/{dataset}.tsv"
-    group:
-        "data"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.prepare.threads
@@ -38,8 +36,6 @@ rule covariance:
         RESULTS / "logs/covariance/{dataset}.log",
     benchmark:
         RESULTS / "benchmarks/covariance/{dataset}.tsv"
-    group:
-        "data"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.covariance.threads
@@ -64,8 +60,6 @@ rule spectrum:
         RESULTS / "logs/spectrum/{dataset}/{family}.log",
     benchmark:
         RESULTS / "benchmarks/spectrum/{dataset}/{family}.tsv"
-    group:
-        "channels"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.calibrate.threads
@@ -91,8 +85,6 @@ rule calibrate:
         RESULTS / "logs/calibrate/{dataset}/{channel}.log",
     benchmark:
         RESULTS / "benchmarks/calibrate/{dataset}/{channel}.tsv"
-    group:
-        "channels"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.calibrate.threads

@@ -9,8 +9,6 @@ rule theory:
         RESULTS / "logs/theory.log",
     benchmark:
         RESULTS / "benchmarks/theory.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads
@@ -32,8 +30,6 @@ rule consensus:
         RESULTS / "logs/consensus.log",
     benchmark:
         RESULTS / "benchmarks/consensus.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads
@@ -85,8 +81,6 @@ rule federated:
         RESULTS / "logs/federated.log",
     benchmark:
         RESULTS / "benchmarks/federated.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads
@@ -111,8 +105,6 @@ rule illustrate:
         RESULTS / "logs/illustrate.log",
     benchmark:
         RESULTS / "benchmarks/illustrate.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads

@@ -13,8 +13,6 @@ rule tabulate:
         RESULTS / "logs/tabulate.log",
     benchmark:
         RESULTS / "benchmarks/tabulate.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads
@@ -40,8 +38,6 @@ rule claims:
         RESULTS / "logs/claims.log",
     benchmark:
         RESULTS / "benchmarks/claims.tsv"
-    group:
-        "figures"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.figures.threads
@@ -55,38 +51,37 @@ rule claims:
         "exec leakbound step claims --configfile {params.settings} > {log} 2>&1"
 
 
-rule figures:
-    """Draw all figures of a paper, each as SVG and PNG with the rows that it shows."""
-    input:
-        shown_tables,
-    output:
-        report(
-            directory(RESULTS / "figures/{paper}"),
-            patterns=["{figure}.svg"],
-            category="{paper}",
-            labels=lambda w: {"figure": w.figure, "shows": TABLE.figures[f"{w.paper}/{w.figure}"].title},
-            caption="../report/figure.rst",
-        ),
-    log:
-        RESULTS / "logs/figures/{paper}.log",
-    benchmark:
-        RESULTS / "benchmarks/figures/{paper}.tsv"
-    group:
-        "figures"
-    conda:
-        "../../environment.yml"
-    threads: CONFIG.resources.figures.threads
-    resources:
-        mem_mb=memory("figures"),
-        runtime=minutes("figures"),
-    params:
-        settings=str(CONFIGURATION),
-        results=results_hash("figures", "{paper}"),
-        captions=lambda w: {
-            figure.id: TABLE.caption_markup(key) for key, figure in TABLE.figures.items() if figure.paper == w.paper
-        },
-    shell:
-        "exec leakbound step figures {wildcards.paper} --configfile {params.settings} > {log} 2>&1"
+# A rule for each paper, figures_tan2024 and so on: all its figures, each as SVG and PNG with the rows that it shows.
+for paper in sorted({figure.paper for figure in TABLE.figures.values()}):
+    drawn = {key: figure for key, figure in TABLE.figures.items() if figure.paper == paper}
+
+    rule:
+        name:
+            f"figures_{paper}"
+        input:
+            sorted({TABLE.rows_file(figure) for figure in drawn.values()}),
+        output:
+            pictures=[
+                report(TABLE.file("plot", key, "svg"), category=paper, labels=shown_as(figure))
+                for key, figure in drawn.items()
+            ],
+            others=[TABLE.file("plot", key, role) for key in drawn for role in ("png", "shown")],
+        log:
+            RESULTS / f"logs/figures/{paper}.log",
+        benchmark:
+            RESULTS / f"benchmarks/figures/{paper}.tsv"
+        conda:
+            "../../environment.yml"
+        threads: CONFIG.resources.figures.threads
+        resources:
+            mem_mb=memory("figures"),
+            runtime=minutes("figures"),
+        params:
+            settings=str(CONFIGURATION),
+            paper=paper,
+            results=results_hash("figures", paper),
+        shell:
+            "exec leakbound step figures {params.paper} --configfile {params.settings} > {log} 2>&1"
 
 
 rule log:
@@ -96,9 +91,8 @@ rule log:
         attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
         federated=files_read("log", "", "federate"),
         channels=files_read("log", "", "calibrate"),
-        list_is_whole=whole_or_again(RESULTS / "tracking.json"),
     output:
-        RESULTS / "tracking.json",
+        TRACKED_RUNS,
     log:
         RESULTS / "logs/log.log",
     benchmark:
@@ -112,7 +106,7 @@ rule log:
         settings=str(CONFIGURATION),
         results=results_hash("log"),
     shell:
-        "exec leakbound step log --configfile {params.settings} --out {output} > {log} 2>&1"
+        "exec leakbound step log --configfile {params.settings} > {log} 2>&1"
 
 
 rule log_figures:
@@ -120,7 +114,7 @@ rule log_figures:
     input:
         tables=TABLE_FILES,
         claims=CLAIMS,
-        figures=FIGURE_FOLDERS,
+        figures=FIGURES,
     output:
         RESULTS / "tracking/figures.json",
     log:
@@ -144,7 +138,7 @@ rule report:
     input:
         tables=TABLE_FILES,
         claims=CLAIMS,
-        figures=FIGURE_FOLDERS,
+        figures=FIGURES,
         tracking=TRACKED_RUNS,
         trained=[path for path in RESULTS_MADE.files("train") if not path.endswith("weights.safetensors")],
         attacked=sorted(

@@ -32,7 +32,7 @@ WITHOUT_FIGURES = {
 }
 """Rules whose results do not depend on the catalogue of figures, which takes half a second to read. Illustrations
 in it may need further ones."""
-_DECLARED = {"attack": "attacks/{of}.json", "figures": "figures/{of}", "log": "tracking.json"}
+_DECLARED = {"attack": "attacks/{of}.json"}
 """Rule whose results are too various to be declared one by one, to what it declares in their place."""
 
 

@@ -3,7 +3,6 @@
 Nothing here imports torch, because Snakemake parses this for every job.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -364,16 +363,6 @@ class RunTable:
         datasets = ", ".join(figure.admitted("dataset", study.datasets))
         models = ", ".join(figure.admitted("model", study.models))
         return f"{text} Data: {datasets}. Network: {models}. n = {replicas} replicas."
-
-    def caption_markup(self, key: str) -> str:
-        """Write the caption as reStructuredText for Snakemake's own report, without directives or markup.
-
-        Otherwise a caption that begins with ``.. include::`` would copy a file of the user into that report.
-
-        Args:
-            key: ``paper/id`` of the figure.
-        """
-        return re.sub(r"([^\w\s]|_)", r"\\\1", " ".join(self.caption(key).split()))
 
     def rows_file(self, figure: FigureConfig) -> str:
         """Return the file of the rows that a figure shows.

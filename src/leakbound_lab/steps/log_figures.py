@@ -3,21 +3,23 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound_lab.config.settings import Address, Name
+from leakbound_lab.config.settings import Address, Line, Name
 from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
 from leakbound_lab.jobs.paths import OUTPUTS, output
 from leakbound_lab.steps.job_settings import JobSettings
 
 
 class LogFiguresSettings(JobSettings):
-    """Name of the configuration, the store, and the readers of its datasets."""
+    """Name of the configuration, the store, its figures, and the readers of its datasets."""
 
     preset: Name
     uri: Address
+    figures: Annotated[tuple[Line, ...], Strict(False)] = ()
     readers: dict[Name, Name] = Field(default_factory=dict)
 
 
@@ -32,7 +34,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
         *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
     ]
     readers = table.readers()
-    settings = {"preset": config.preset, "uri": config.tracking.uri, "readers": readers}
+    settings = {
+        "preset": config.preset,
+        "uri": config.tracking.uri,
+        "figures": [*table.figures],
+        "readers": readers,
+    }
     uses = {"datasets": sorted({*readers.values()})}
     yield new_job(
         config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures"
@@ -49,8 +56,11 @@ def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
         return rows.is_file() and bool(withheld(storage.read_rows(rows), settings.readers))
 
-    below = [path for kind in ("figures", "tables") for path in (root / kind).rglob("*") if path.is_file()]
-    files = sorted(path for path in below if not path.name.startswith(".") and not is_private(path))
+    drawn = [output(root, "plot", key, role) for key in settings.figures for role in OUTPUTS["plot"]]
+    tables = [
+        path for path in (root / "tables").rglob("*") if path.is_file() and not path.name.startswith(".")
+    ]
+    files = sorted(path for path in (*drawn, *tables) if not is_private(path))
     verdicts = {}
     claims = output(root, "claims", "claims", "out")
     if claims.is_file():

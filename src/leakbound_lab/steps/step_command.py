@@ -3,7 +3,6 @@
 import difflib
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,13 +12,13 @@ import typer
 
 from leakbound import storage
 from leakbound.commands.files import check_outputs
-from leakbound.storage.provenance import settings_hash
 from leakbound_lab.config.reading import config_of, load
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.job import ANEW, WITHOUT_FIGURES, Job, Step, code_of, made_together
+from leakbound_lab.jobs.job import WITHOUT_FIGURES, Job, Step, code_of, made_together
 from leakbound_lab.jobs.paths import OUTPUTS, RULES
 from leakbound_lab.steps.job_settings import ConfigOption, read_settings
+from leakbound_lab.steps.kept import keep, restore
 
 _OF_A_RUN = ".configuration.json"  # as workflow/rules/common.smk names it
 
@@ -83,8 +82,7 @@ def make_results(
 ) -> None:
     """Make results of a rule, one after another in this process.
 
-    With a list to write, results that are finished are not made again if nothing behind them has changed:
-    after a kill, and when others join them.
+    Those that are finished are not made again if nothing behind them has changed (:mod:`leakbound_lab.steps.kept`).
 
     Args:
         config: A checked configuration.
@@ -94,21 +92,19 @@ def make_results(
         out: List of all files with their hashes, written last. None for no list.
 
     Raises:
-        typer.BadParameter: If the configuration has no results of a name.
+        typer.BadParameter: If the configuration has no results of a name, or not one fingerprint for each result.
     """
     jobs = _jobs_of(config, rule, names)
-    record = None if out is None else out.with_name(f".{out.name}.parts")
-    keys = _recorded(record)
-    codes = code.split(",") if code else map(code_of, jobs)
+    codes = code.split(",") if code else [""] * len(jobs)
+    if len(codes) != len(jobs):
+        raise typer.BadParameter(
+            f"--code: {len(codes)} fingerprints for {len(jobs)} results; give one for each"
+        )
     for job, behind in zip(jobs, codes, strict=True):
-        name = f"{job.step} {job.name}"
-        if keys.get(name, "") != _key(job, behind):
+        if not restore(job, behind):
             if len(jobs) > 1:
-                sys.stderr.write(f"{name}\n")
+                sys.stderr.write(f"{job.step} {job.name}\n")
             make_result(job, behind)
-            if record is not None:
-                keys[name] = _key(job, behind)
-                storage.write_json(record, keys)
     if out is not None:
         paths = sorted(path for job in jobs for path in job.outputs.values())
         storage.write_json(out, {path: storage.check(path) for path in paths})
@@ -122,15 +118,16 @@ def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
     if not groups:
         raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
     every = {job.name: job for jobs in groups.values() for job in jobs}
-    chosen: list[Job] = []
+    chosen: dict[str, Job] = {}  # once each, though names may say it twice
     for name in names or groups:
         if name not in groups and name not in every:
             near = difflib.get_close_matches(name, [*groups, *every], n=3, cutoff=0)
             raise typer.BadParameter(
                 f"{config.preset} has no result {name!r} of the rule {rule}; nearest: {', '.join(filter(None, near))}"
             )
-        chosen += groups[name] if name in groups else [every[name]]
-    return chosen
+        named_jobs = groups[name] if name in groups else [every[name]]
+        chosen |= {f"{job.step} {job.name}": job for job in named_jobs}
+    return [*chosen.values()]
 
 
 def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Job]]:
@@ -141,28 +138,8 @@ def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Jo
     return {of: jobs for (other, of), jobs in made.items() if other == rule}
 
 
-def _recorded(record: Path | None) -> dict[str, Any]:
-    """Read which results are finished, each with its key. There are none after a crash between file and seal."""
-    if record is None or ANEW in os.environ:
-        return {}
-    try:
-        return storage.read_json(record)
-    except storage.DamagedFileError:
-        return {}
-
-
-def _key(job: Job, code: str) -> str | None:
-    """Hash a result's files and everything that it depends on. None if a file is missing or damaged."""
-    try:
-        read = [storage.seal_of(path).read_text(encoding="utf-8") for path in job.input_files()]
-        made = [storage.check(path) for path in job.outputs.values()]
-    except (OSError, storage.DamagedFileError):
-        return None
-    return settings_hash([job.settings_text(), code, read, made])
-
-
 def make_result(job: Job, code: str = "") -> None:
-    """Run the function of a result's step in this process.
+    """Run the function of a result's step in this process, and keep what it makes.
 
     Args:
         job: Result of a configuration.
@@ -180,6 +157,7 @@ def make_result(job: Job, code: str = "") -> None:
     if "code" in inspect.signature(step.command).parameters:
         options["code"] = code or code_of(job)
     run_step(step, job.settings, options)
+    keep(job, code)
 
 
 def run_step(step: Step, settings: Mapping[str, Any], options: Mapping[str, Any]) -> None:
