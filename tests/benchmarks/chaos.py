@@ -31,6 +31,7 @@ from project_copy import ROOT, copied_project, environment
 
 from leakbound.storage import locks
 from leakbound_lab.config import reading
+from leakbound_lab.steps.kept import KEPT
 from leakbound_lab.tracking.sending import KEY
 from leakbound_lab.tracking.store import connect
 
@@ -93,9 +94,9 @@ class Run:
         return found.returncode == 0 and "Nothing to be done" in found.stdout + found.stderr
 
     def files(self) -> set[str]:
-        """Everything below the folder of results but locks, hidden or not."""
+        """Everything below the folder of results, hidden too, but locks and kept results, named by their inputs."""
         names = (path.relative_to(self.root).as_posix() for path in self.root.rglob("*"))
-        return {name for name in names if not name.endswith(".lock")}
+        return {name for name in names if not name.endswith(".lock") and not name.startswith(KEPT)}
 
     def free_locks(self) -> bool:
         """Whether the locks of the configuration can be taken."""

@@ -25,6 +25,8 @@ import yaml
 from project_copy import environment
 from slurm_queue import CONFIGFILE, PROFILE, Queue, QueuedJob, configured_project, why_no_slurm
 
+from leakbound_lab.steps.kept import KEPT
+
 RETRIES = 2  # of the profile: a job that is killed more often would fail, as it should
 
 
@@ -125,6 +127,7 @@ def differing(first: Path, second: Path) -> tuple[int, list[str]]:
         for root in (first, second)
         for suffix in ("parquet", "safetensors")
         for path in root.rglob(f"[!.]*.{suffix}")
+        if KEPT not in path.parts  # in folders named by seals, of records with times
     }
 
     def same(name: Path) -> bool:
