@@ -134,6 +134,58 @@ def test_a_column_of_structures_is_named_with_the_call_that_makes_columns_of_it(
     np.testing.assert_array_equal(found.values[:, 0], np.column_stack([X[:, 1], X[:, 0], SIDES]))
 
 
+def refused_with_a_call(path, words, before):
+    """The call that a refusal names is made, and what it writes is read."""
+    with pytest.raises(DatasetError, match=words) as refused:
+        load_table(path)
+    exec(str(refused.value).partition(before)[2], {"pyarrow": pa, "pandas": pd, "path": path})
+    return load_table(path.with_name("mine.parquet"))
+
+
+def test_a_structure_in_a_structure_gets_columns_in_one_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inner = pa.StructArray.from_arrays([pa.array(X[:, 0]), pa.array(X[:, 1])], ["low", "high"])
+    outer = pa.StructArray.from_arrays([inner, pa.array(SIDES)], ["pressure", "side"])
+    pq.write_table(pa.table({"vitals": outer, "label": (SIDES % 2).tolist()}), tmp_path / "x.parquet")
+    found = refused_with_a_call(tmp_path / "x.parquet", "columns of structures: 'vitals'", "of each field: ")
+    assert found.columns == ("vitals.pressure.low", "vitals.pressure.high", "vitals.side")
+    np.testing.assert_array_equal(found.values[:, 0], np.column_stack([X[:, :2], SIDES]))
+
+
+def test_a_list_of_structures_gets_a_row_for_each(tmp_path, monkeypatch):
+    """As FHIR's bulk export and DuckDB's LIST of STRUCT: the visits of a patient in one row, of some none."""
+    monkeypatch.chdir(tmp_path)
+    visits = [[{"pulse": 60.0 + row + 100 * visit, "side": visit} for visit in range(row % 3)] for row in range(ROWS)]
+    kind = pa.list_(pa.struct([("pulse", pa.float64()), ("side", pa.int64())]))
+    ages = X[:, 0].tolist()
+    table = pa.table({"age": ages, "visits": pa.array(visits, kind), "label": [row // 3 % 2 for row in range(ROWS)]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    found = refused_with_a_call(tmp_path / "x.parquet", "columns of lists of structures: 'visits'", "as the owner: ")
+    assert found.columns == ("age", "visits.pulse", "visits.side")
+    rows = [(ages[row], visit["pulse"], visit["side"]) for row in range(ROWS) for visit in visits[row]]
+    np.testing.assert_array_equal(found.values[:, 0], rows)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.map_(pa.string(), pa.float64())])
+def test_lists_of_texts_and_maps_are_left_out_by_the_call_that_is_named(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    held = [[("a", 1.0)] if pa.types.is_map(kind) else ["a", "b"] for _ in range(ROWS)]
+    table = pa.table({"x": X[:, 0], "y": X[:, 1], "tags": pa.array(held, kind), "label": (SIDES % 2).tolist()})
+    pq.write_table(table, tmp_path / "x.parquet")
+    found = refused_with_a_call(tmp_path / "x.parquet", "something else than numbers: 'tags'", "leave them out: ")
+    assert found.columns == ("x", "y")
+
+
+@pytest.mark.parametrize("text", ["{'pulse': 61.5, 'side': 1}", "[1, 2]"])
+def test_a_structure_written_as_text_is_no_category(tmp_path, text):
+    """DuckDB 2.0.1 writes STRUCT and LIST to CSV in this form."""
+    frame = pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "vitals": text, "label": SIDES % 2})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(DatasetError, match="structure written as text: write the table as Parquet") as refused:
+        load_table(tmp_path / "x.csv")
+    assert "--categories" not in str(refused.value)
+
+
 def test_structures_with_bytes_are_pictures_under_any_name(tmp_path):
     for number, kind in enumerate((pa.binary(), pa.large_binary(), pa.binary(4))):
         photos = pa.StructArray.from_arrays([pa.array([b"1234"] * 2, kind), pa.array(["a", "b"])], ["bytes", "path"])

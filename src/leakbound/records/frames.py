@@ -27,6 +27,7 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "None", "null", "NULL")
 """Texts that mean a missing value among numbers, and are names of classes elsewhere."""
 _SHOWN = 60  # characters of a line that a message shows
+_LISTED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 
 
 def kind_of(path: Path) -> str:
@@ -140,16 +141,63 @@ def _shard(path: Path, label: str) -> pa.Table:
     """Read one file without the index that pandas stored with it, unless that is the label."""
     with pa.memory_map(str(path)) as mapped:
         source = opened(mapped, path)
-        if nested := [field.name for field in source.schema if pa.types.is_struct(field.type)]:
-            flat = f"pyarrow.parquet.write_table({_reader_of(path)}.flatten(), 'mine.parquet')"
-            raise DatasetError(
-                f"{path}: columns of structures: {', '.join(map(shown, nested))}, and only numbers can get noise. "
-                f"Make a column of each field: {flat}"
-            )
+        _refuse_structures(path, source.schema)
         table = pa.Table.from_batches(list(source.batches(lists=True)), source.schema)
         return table.drop_columns(
             [name for name in source.index if name != label and name in table.column_names]
         )
+
+
+def _refuse_structures(path: Path, schema: pa.Schema) -> None:
+    """Refuse columns whose values are no numbers and no texts but made of several, with the call that undoes them.
+
+    Raises:
+        DatasetError: If there is one.
+    """
+    if depths := {field.name: _depth(field.type) for field in schema if pa.types.is_struct(field.type)}:
+        flat = f"{_reader_of(path)}{'.flatten()' * max(depths.values())}"
+        raise DatasetError(
+            f"{path}: columns of structures: {', '.join(map(shown, depths))}, and only numbers can get noise. "
+            f"Make a column of each field: pyarrow.parquet.write_table({flat}, 'mine.parquet')"
+        )
+    listed = {
+        field.name: _innermost(field.type)
+        for field in schema
+        if _is_list(field.type) or pa.types.is_map(field.type)
+    }
+    if events := [name for name, kind in listed.items() if pa.types.is_struct(kind)]:
+        # One column alone: several have lists of different lengths, whose rows do not belong together.
+        name = events[0]
+        rows = f"{_reader_of(path)}.to_pandas().explode({name!r}, ignore_index=True).dropna(subset={name!r})"
+        fields = f"pandas.json_normalize(rows.pop({name!r}).tolist()).set_index(rows.index)"
+        raise DatasetError(
+            f"{path}: columns of lists of structures: {', '.join(map(shown, events))}, and only numbers can get noise. "
+            "Make a row of each structure, and name the column that says whose it is as the owner: "
+            f"rows = {rows}; fields = {fields}.add_prefix({f'{name}.'!r}); "
+            "rows.join(fields).to_parquet('mine.parquet')"
+        )
+    if others := [name for name, kind in listed.items() if not any(is_kind(kind) for is_kind in _LISTED)]:
+        left = f"{_reader_of(path)}.drop_columns({others!r})"
+        raise DatasetError(
+            f"{path}: columns of lists or maps of something else than numbers: {', '.join(map(shown, others))}. Embed "
+            f"them with your encoder, or leave them out: pyarrow.parquet.write_table({left}, 'mine.parquet')"
+        )
+
+
+def _depth(kind: pa.DataType) -> int:
+    """Count the structures in each other."""
+    return 1 + max((_depth(field.type) for field in kind), default=0) if pa.types.is_struct(kind) else 0
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Return True for lists of any length and of one length."""
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _innermost(kind: pa.DataType) -> pa.DataType:
+    """Return what lists of lists hold in the end."""
+    return _innermost(kind.value_type) if _is_list(kind) else kind
 
 
 def _reader_of(path: Path) -> str:

@@ -4,6 +4,7 @@ A record has the shape (rows, columns): one row of a table or of an embedding, o
 series by its steps. Values have their own units.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ _LEAST_VALUES = 2
 _IDS = 256  # most different numbers that are looked at for the meaning of a rare one
 _STAND_INS = (-9, -99, -999, -9999, -99999, 999, 9999, 99999)  # that files have where a value is missing
 _MOST_CATEGORIES = 100  # of a column of texts
+# DuckDB writes STRUCT and LIST to CSV in this form, and pandas dictionaries and lists.
+_BRACKETS = re.compile(r"\s*(\{.*\}|\[.*\])\s*", re.DOTALL)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 _EXPECTED = (
     "give a table .csv or .parquet with a column of labels, or arrays with labels, written by "
@@ -402,12 +405,15 @@ def _numbers(name: str, column: pa.Array) -> dict[str, np.ndarray]:
             f"(frame[{name!r}] - frame[{name!r}].min()).dt.total_seconds(), or leave it out: --exclude {name!r}"
         )
     remedy = "embed texts with your encoder;"
-    if (
-        any(is_kind(kind) for is_kind in _TEXTS)
-        and (count := pc.count_distinct(column).as_py()) <= _MOST_CATEGORIES
-    ):
-        remedy = f"--categories {name!r} makes columns of 0 and 1 of its {count} texts; {remedy}"
     first = shown(column.slice(0, 1).to_pylist()[0])
+    if any(is_kind(kind) for is_kind in _TEXTS):
+        count = pc.count_distinct(column).as_py()
+        if any(_BRACKETS.fullmatch(text) for text in column.drop_null().slice(0, 1).to_pylist()):
+            remedy = (
+                "a list or structure written as text: write the table as Parquet, where it keeps its type;"
+            )
+        elif count <= _MOST_CATEGORIES:
+            remedy = f"--categories {name!r} makes columns of 0 and 1 of its {count} texts; {remedy}"
     raise DatasetError(
         f"column {name!r} holds {first}, and only numbers can get noise: {remedy} or leave it out: --exclude {name!r}"
     )
