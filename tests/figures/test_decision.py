@@ -139,7 +139,12 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert said(decision, "Without any bound: ") == "Without any bound: undefended."
     page = decision_page(decision)
     assert "://" not in page  # it asks for nothing
-    assert page.count(f"<td>{amount}</td>") == page.count(f"<td>{private}</td>") == page.count("<td>no bound</td>") == 1
+    assert (
+        page.count(f'<td class="amount">{amount}</td>')
+        == page.count(f'<td class="amount">{private}</td>')
+        == page.count("<td>no bound</td>")
+        == 1
+    )
     assert page.count('<td class="number">no limit</td>') == 2  # natural, 8 nats: who, and 99.99 % of the variance
 
 
@@ -192,7 +197,7 @@ def test_to_a_server_that_sees_the_uploads_protections_are_compared_by_what_thes
     assert not any(text.startswith(("Worth", "Not worth", "No protection", "Undecided")) for text in server.sentences)
     page = decision_page(server)
     assert "Protections against plain SGD" not in page
-    assert ">0.985 [" in page
+    assert ">0.985 <small>[" in page
     assert "from the uploads" not in decision_page(decision)
     assert "members show with an AUC of 0.900 instead of 0.985 (guessing: 0.5)" in server.next_step[0]
 
@@ -302,7 +307,7 @@ def test_bounds_of_seeded_noise_are_said_to_be_those_of_secret_noise(decision):
 
 def test_the_page_opens_with_what_to_take_and_never_takes_what_guesses(decision):
     choice = decision.next_step[0]
-    head, *_ = decision_page(decision).partition("<h2>What was measured, and what is guaranteed</h2>")
+    head, *_ = decision_page(decision).partition("<h2>Each protection at its levels</h2>")
     assert head.strip().endswith(f"<p><strong>{html.escape(choice, quote=False)}</strong></p>".replace("'", "&#39;"))
     assert "It is right for 80 % of new records (90.3 % without protection)." in choice
     chance = 0.1 + 0.02 * (decision.tables["comparison"]["replica"] % 2)  # mean .11, 95 % from .099
