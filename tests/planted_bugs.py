@@ -193,8 +193,8 @@ BUGS = {
         "test_an_upload_reveals_no_more_than_its_nats_whatever_the_records_are[1000.0]",
     ),
     "nats of a client told as those of one record": (
-        'facts |= {"unit": "client", "group": 1, "every": True}',
-        'facts |= {"every": True}',
+        '        return f"one {self.unit}"\n',
+        '        return "one record"\n',
         "test_statement_is_about_all_records_of_the_client_and_not_about_one",
     ),
     "sampled clients that take part twice as often as their budgets allow": (
