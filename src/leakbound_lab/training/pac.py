@@ -58,8 +58,8 @@ def fitted_noise(variances: Sequence[Float[Tensor, "..."]], nats: float) -> list
 
     Example:
         >>> [noise] = fitted_noise([torch.tensor([1.0, 4.0])], 0.5)
-        >>> noise.square()
-        tensor([3., 6.])
+        >>> noise.square().round().tolist()
+        [3.0, 6.0]
     """
     roots = [variance.double().sqrt() for variance in variances]
     total = sum(float(root.sum()) for root in roots)
