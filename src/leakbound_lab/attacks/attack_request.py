@@ -115,8 +115,9 @@ class AttackRequest(Generic[Config]):
             ValueError: If there are problems, the attack cannot attack the defense, or the step cannot have
                 the level and the channel.
         """
-        public = lambda: self.dataset.aux  # noqa: E731
-        client = client_step(self.defense, self.level, self.channel, self.known_moments, public)
+        client = client_step(
+            self.defense, self.level, self.channel, self.known_moments, public=lambda: self.dataset.aux
+        )
         unsuited = self.config.problem(self.defense, self.level)
         if problems := [*([unsuited] if unsuited else client.problems(self.image_shape)), *problems]:
             raise ValueError("\n".join(f"{self.slug}: {problem}" for problem in problems))

@@ -156,7 +156,17 @@ class MeasuredNoiseStep(ClientStep):
         labels: Int[Tensor, "n records"],
         source: NoiseSource | torch.Generator,
     ) -> Upload:
-        """Compute the upload of one first step for each batch."""
+        """Compute the upload of one first step for each batch, and what everybody knows about it.
+
+        Args:
+            model: Network with the weights that the server sent.
+            images: n batches of records.
+            labels: Classes of the records.
+            source: Source of the noise, or a generator, on the device of the images.
+
+        Raises:
+            ValueError: If there are no public records, or fewer than groups of them.
+        """
         source = as_source(source)
         count, size = labels.shape
         law = self.law(model, dict(model.named_parameters()), size)
