@@ -49,7 +49,7 @@ class StatedData:
 
 @dataclass(frozen=True)
 class Release:
-    """What is to be given away, and who sees what of it.
+    """Release to be signed: the item that is given away, and who sees what of it.
 
     Attributes:
         what: Name of the release, e.g. ``noisy copies of the records``.

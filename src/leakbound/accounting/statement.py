@@ -108,7 +108,7 @@ class Statement:
 
     @property
     def subject(self) -> str:
-        """Whom the bound is about, with copies or records that count as one."""
+        """Record, client or owner that the bound is about, with copies or records that count as one."""
         if self.unit == "owner":
             return f"all records of one owner together (at most {self.group})"
         if self.group > 1:

@@ -69,7 +69,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class UploadLaw:
-    """What everybody knows about an upload under noise of another variance on each coordinate.
+    """Public mean and noise of an upload, with noise of another variance on each coordinate.
 
     Attributes:
         mean: Parameter name to what an upload is on average over draws of records.

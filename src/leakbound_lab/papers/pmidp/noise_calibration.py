@@ -49,7 +49,7 @@ class AggregateNoise:
 
 @dataclass(frozen=True)
 class SampledNoise:
-    """How often each client takes part, and the noise of the sum of all who do.
+    """Rates at which clients take part, and the noise of the sum of all who do.
 
     Attributes:
         rates: Probability q_k with which a client takes part in a round. That of at least one client is 1.
