@@ -43,6 +43,7 @@ class LogHandler(LogHandlerBase):
         self._report: tuple[int, str] | None = None  # number and log of the job that writes the page
         self._reported = self._interrupted = self._killed = False
         self._done = self._total = 0
+        self._ended = False
 
     def emit(self, record: LogRecord) -> None:
         """Show a message of Snakemake, unless it is about a job that goes well or that Ctrl-C has ended."""
@@ -71,9 +72,11 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Say last what is kept after Ctrl-C, that a job was killed, or with which sentences the page begins."""
-        if not self.common_settings.dryrun:
+        # Snakemake closes its handlers twice, those of plugins and then all of its logger.
+        if not (self._ended or self.common_settings.dryrun):
             self._stream.write(self._last_words())
             self._stream.flush()
+        self._ended = True
         super().close()
 
     def _last_words(self) -> str:
