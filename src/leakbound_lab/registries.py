@@ -49,6 +49,7 @@ MECHANISMS = Registry(
         "gradient_compression": "leakbound_lab.config.defenses:GradientCompression",
         "large_batch": "leakbound_lab.config.defenses:LargeBatch",
         "compression": "leakbound_lab.config.defenses:Compression",
+        "dpmf": "leakbound_lab.config.defenses:DPMF",
         "pac": "leakbound_lab.config.defenses:PACPrivacy",
     },
 )

@@ -16,12 +16,13 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.sampling import ChannelSampler
 from leakbound_lab.attacks.membership.upload_attack import infer_from_uploads, scored_uploads
 from leakbound_lab.config.attacks import UploadMembershipConfig
-from leakbound_lab.config.defenses import DPSGD, ChannelDefense, ChannelDPSGD, Undefended
+from leakbound_lab.config.defenses import DPMF, DPSGD, ChannelDefense, ChannelDPSGD, Undefended
 from leakbound_lab.datasets import Drawing, ImageDataset, Split
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.models.small import MLP
 from leakbound_lab.registries import MODELS
 from leakbound_lab.training import UntrainableError, loop, train, upload_scores
+from leakbound_lab.training.correlated import CorrelatedLearner
 from leakbound_lab.training.request import UploadScoring, initial_network
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
@@ -93,6 +94,16 @@ def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
         areas = [estimate(attacked(request)[0], "likelihood").value for request in requests]
         assert areas[0] > areas[1] > areas[2]
         assert areas[2] < 0.57
+
+
+@pytest.mark.slow
+def test_correlated_noise_hides_members_the_more_the_stronger_it_is(scenes):
+    """Chance as above. 25 steps are an epoch of 400 members, and noise is summed over eight of them."""
+    requests = [asked(scenes, defense=DPMF(bands=8), level=level) for level in (0.05, 0.3, 60.0)]
+    areas = [estimate(attacked(request)[0], "likelihood").value for request in requests]
+    assert areas[0] > areas[1] > areas[2]
+    assert areas[0] > 0.8
+    assert areas[2] < 0.57
 
 
 def test_either_noise_of_dp_behind_a_channel_hides_members(scenes):
@@ -283,3 +294,27 @@ def test_diverged_networks_have_no_scores(scenes, defense):
     assert estimate(rows, "likelihood").status == "diverged"
     assert math.isnan(estimate(rows, "likelihood").value)
     assert np.isnan(arrays["likelihood_members"]).any()
+
+
+def correlated(scenes, bands, **changes):
+    """A short training with correlated noise, of whose members and others some are scored."""
+    rows = {0: [*scenes.parts(0).members[:30].tolist(), *range(30)]}
+    changes = {"scoring": UploadScoring(rows, 100, 1), "rounds": 12} | changes
+    return asked(scenes, defense=DPMF(bands=bands), level=0.3, **changes)
+
+
+def test_both_views_of_uploads_are_one_where_noise_is_independent(scenes):
+    """C = I, for which the filter changes nothing; with more bands it does."""
+    summed, as_sent = train(correlated(scenes, 1)).scores[0, :-1].chunk(2)
+    assert torch.equal(summed, as_sent)
+    summed, as_sent = train(correlated(scenes, 4)).scores[0, :-1].chunk(2)
+    assert not torch.allclose(summed, as_sent, rtol=0.1)
+
+
+def test_scores_behind_correlated_noise_go_on_after_an_interruption(scenes, tmp_path, monkeypatch):
+    whole = train(correlated(scenes, 4)).scores
+    request = correlated(scenes, 4, checkpoint=tmp_path / "checkpoint")
+    result, _ = resumed(monkeypatch, CorrelatedLearner, "step", 8, lambda: train(request))
+    assert torch.equal(result.scores, whole)
+    with pytest.raises(ValueError, match="window = 2: uploads of dpmf are scored one by one"):
+        train(correlated(scenes, 4, scoring=replace(request.scoring, window=2)))

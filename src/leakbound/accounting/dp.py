@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from leakbound.accounting.leakage import DP_MECHANISMS, PrivacyEvent, composed_leakage
+from leakbound.accounting.correlated import sensitivity, square_root_bands
+from leakbound.accounting.leakage import CORRELATED_MECHANISMS, DP_MECHANISMS, PrivacyEvent, composed_leakage
 from leakbound.accounting.risk import bound_text, check_rows, check_steps, step_log_ratio
 
 Accountant = Literal["rdp", "prv"]
@@ -54,7 +55,8 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
     """Compute ε at δ of a whole DP training, ∞ for one that clipped without noise.
 
     It is that of adding or removing one record with all its copies, or all records of an owner. Where a record
-    is replaced by another, ε is up to twice that, at (1 + e^ε) δ.
+    is replaced by another, ε is up to twice that, at (1 + e^ε) δ. Of DP-MF, whose batches are fixed, it is that of
+    leaving out the record's gradients, without credit for sampling.
 
     Args:
         event: Use of the records.
@@ -62,8 +64,8 @@ def epsilon(event: PrivacyEvent, delta: float, accountant: Accountant = "rdp") -
         accountant: ``rdp`` (Rényi orders) or ``prv`` (numerical convolution, tighter and slower).
 
     Raises:
-        ValueError: If the event is not that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants
-            assume, or an argument is out of range.
+        ValueError: If the event is neither that of DP-SGD or DP-PSAC with Poisson sampling, which the accountants
+            assume, nor that of DP-MF with cyclic batches, or an argument is out of range.
     """
     return composed_epsilon([event], delta, accountant)
 
@@ -81,7 +83,7 @@ def composed_epsilon(events: Sequence[PrivacyEvent], delta: float, accountant: A
                 f"delta = {delta} for {event.population} records: publishing one of them at random has "
                 f"such a delta; it must be below 1 / {event.population}"
             )
-    history = [_steps(event) for event in events]
+    history = [gaussian_steps(event) for event in events]
     rows = max((event.rows for event in events), default=1)
     return _history_epsilon(history, delta, accountant, rows=rows)
 
@@ -107,7 +109,7 @@ def record_information(event: PrivacyEvent) -> float:
         Cuff and Yu 2016, "Differential privacy as a mutual information constraint"; Mironov, Talwar and Zhang
         2019, "Rényi differential privacy of the sampled Gaussian mechanism", Theorem 4.
     """
-    multiplier, rate, steps = _steps(event)
+    multiplier, rate, steps = gaussian_steps(event)
     check_steps(multiplier, rate, steps)
     if not steps or not multiplier:
         return math.inf if steps else 0.0
@@ -148,14 +150,27 @@ def _sampled_divergence(multiplier: float, rate: float, rows: int) -> float:
     return float(total * (1.0 + 1e-9) + 1e-15)
 
 
-def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
-    """Return noise multiplier, sample rate and steps of an event that the accountants were derived for."""
+def gaussian_steps(event: PrivacyEvent) -> tuple[float, float, int]:
+    """Return noise multiplier, sample rate and steps of the Gaussian mechanisms that a DP training is composed of.
+
+    All uploads with correlated noise together are one, of sample rate 1, whose noise multiplier is that of the white
+    noise over the sensitivity.
+
+    Raises:
+        ValueError: If the accountants were not derived for the event, or it is incomplete.
+    """
     if event.mechanism not in DP_MECHANISMS:
         raise ValueError(
             f"mechanism {event.mechanism!r}: epsilon is defined for {' and '.join(DP_MECHANISMS)}; for a channel use "
             "`accounting.leakage`; for all others no guarantee was derived"
         )
-    if event.sampling != "poisson":
+    correlated = event.mechanism in CORRELATED_MECHANISMS
+    if correlated and event.sampling != "cyclic":
+        raise ValueError(
+            f"sampling {event.sampling!r}: the noise of {event.mechanism} was derived for cyclic batches, in which a "
+            "record takes part again after a whole epoch"
+        )
+    if not correlated and event.sampling != "poisson":
         raise ValueError(
             f"sampling {event.sampling!r}: Opacus' accountants assume Poisson sampling, and shuffled batches are less "
             f"private than they would say; train with Poisson sampling{_unamplified(event)}"
@@ -166,7 +181,12 @@ def _steps(event: PrivacyEvent) -> tuple[float, float, int]:
         )
     if event.population < 1:
         raise ValueError(f"population = {event.population}: it must be >= 1")
-    return event.noise_multiplier, event.sample_rate, event.steps
+    if not correlated:
+        return event.noise_multiplier, event.sample_rate, event.steps
+    if event.bands is None:
+        raise ValueError("the event states no bands; the file is incomplete, run the training again")
+    of_record = sensitivity(square_root_bands(event.bands), event.population // event.batch_size, event.steps)
+    return (event.noise_multiplier / of_record, 1.0, 1) if event.steps else (event.noise_multiplier, 1.0, 0)
 
 
 def _unamplified(event: PrivacyEvent) -> str:

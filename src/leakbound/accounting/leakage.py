@@ -18,8 +18,10 @@ from jaxtyping import Float, Int, Num
 
 from leakbound.accounting.gaussian import gaussian_capacity
 
-DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd")
+DP_MECHANISMS = ("dpsgd", "dppsac", "channel_dpsgd", "dpmf")
 """Mechanisms that the accountants of DP were derived for."""
+CORRELATED_MECHANISMS = ("dpmf",)
+"""Those whose noise is correlated over steps. Their batches are cyclic, those of the others Poisson samples."""
 CLIENT_MECHANISMS = ("pac",)
 """Mechanisms whose bound is about all records of a client together."""
 _UNITS = ("unit", "rows", "records")
@@ -31,28 +33,31 @@ class PrivacyEvent:
     """Use of private records by a training, the only input of an accountant.
 
     Attributes:
-        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``channel_dpsgd``, ``parameter_noise``,
-            ``gradient_compression``, ``large_batch``, ``compression``, ``pac``, or the name of an outside
-            trainer.
-        sampling: How batches were drawn: ``shuffled`` epochs, or ``poisson``.
+        mechanism: ``none``, ``channel``, ``dpsgd``, ``dppsac``, ``channel_dpsgd``, ``dpmf``,
+            ``parameter_noise``, ``gradient_compression``, ``large_batch``, ``compression``, ``pac``, or the name
+            of an outside trainer.
+        sampling: How batches were drawn: ``shuffled`` epochs, ``poisson``, or ``cyclic``, the same batches in
+            each epoch.
         population: Number of records that could be drawn.
         batch_size: Records in a step. Under Poisson sampling, their expected number.
         steps: Number of optimisation steps.
         uses: Number of uses of the most used unit: of a record with all its copies, or of all records of an
-            owner. For shuffled batches it is counted. Poisson samples are secret, so under Poisson sampling it
-            is the number of steps times ``rows``, an upper bound.
+            owner. For shuffled and cyclic batches it is counted. Poisson samples are secret, so under Poisson
+            sampling it is the number of steps times ``rows``, an upper bound.
         shape: Channel shape, for a channel.
         capacity: κ in nats per use, for a channel, or nats of an upload about all records, for ``pac``.
         noise: ``fresh`` or ``frozen``, for a channel.
-        noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP.
+        noise_multiplier: Noise standard deviation over ``max_grad_norm``, for DP. Of correlated noise that of the
+            white noise Z which it is made of.
         max_grad_norm: Clipping bound of a record's gradient, for DP.
         unit: Whose uses are counted: a ``record``, or all records of an ``owner``.
         rows: Most rows of the population that are of one unit.
         records: Most different records of one unit. It is 1 for a record, however many copies it has.
+        bands: Bands of the matrix C of correlated noise C⁻¹Z, None for independent noise.
     """
 
     mechanism: str
-    sampling: Literal["shuffled", "poisson"]
+    sampling: Literal["shuffled", "poisson", "cyclic"]
     population: int
     batch_size: int
     steps: int
@@ -65,6 +70,7 @@ class PrivacyEvent:
     unit: Literal["record", "owner"] = "record"
     rows: int = 1
     records: int = 1
+    bands: int | None = None
 
     @property
     def fresh_uses(self) -> int | float:
@@ -92,12 +98,15 @@ class PrivacyEvent:
             return "nats"
         if self.mechanism in CLIENT_MECHANISMS:
             return "client"
-        private = self.mechanism in DP_MECHANISMS and self.sampling == "poisson" and self.noise_multiplier
+        drawn = "cyclic" if self.mechanism in CORRELATED_MECHANISMS else "poisson"
+        private = self.mechanism in DP_MECHANISMS and self.sampling == drawn and self.noise_multiplier
         return "epsilon" if private else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, those of units only where they are not single records without copies."""
+        """Return plain values for JSON, of units and bands only those that say more than the default."""
         values = dataclasses.asdict(self)
+        if self.bands is None:
+            del values["bands"]
         if (self.unit, self.rows, self.records) == ("record", 1, 1):
             return {name: value for name, value in values.items() if name not in _UNITS}
         return values

@@ -56,7 +56,8 @@ class Statement:
         epsilon: ε of differential privacy for the whole unit and its labels, for every unit, or None.
         delta: δ, or None.
         accountant: Accountant of ε, or None.
-        adjacency: Neighbours of ε: one unit is added or removed, or one is replaced.
+        adjacency: Neighbours of ε: one unit is added or removed, or one is replaced, or, in fixed batches, the
+            gradients of one are 0.
         parts: For DP behind a channel, nats of its bounds: ``gradients``, and ``images`` with ``labels``.
         uncovered: What of the release the bound does not cover, with the reason.
         why_not: Reason why no bound was derived, empty if one was.
@@ -74,7 +75,7 @@ class Statement:
     epsilon: float | None = None
     delta: float | None = None
     accountant: Accountant | None = None
-    adjacency: Literal["add or remove one", "replace one"] = "add or remove one"
+    adjacency: Literal["add or remove one", "replace one", "zero out one"] = "add or remove one"
     parts: Mapping[str, float] = field(default_factory=dict)
     uncovered: tuple[str, ...] = ()
     why_not: str = ""
@@ -287,6 +288,8 @@ def state(
             # Groups are composed by Rényi orders, whatever the accountant of single records.
             by: Accountant = "rdp" if group > 1 else accountant
             budget |= {"delta": delta, "accountant": by}  # type: ignore[dict-item]
+            if any(event.sampling == "cyclic" for event in events):
+                facts["adjacency"] = "zero out one"
         facts |= {**budget, "parts": {name: nats for name, nats in parts.items() if name != "record"}}
         # The bound through the images is an average over records, that of the gradients is not.
         every = parts["record"] == parts.get("gradients", parts["record"])

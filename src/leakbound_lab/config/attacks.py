@@ -178,7 +178,8 @@ class Attack(Settings):
 def _no_noisy_dp(defense: Defense, level: float | None, purpose: str) -> str | None:
     """Refuse anything but DP with noise on clean images. The message begins with the attack's purpose."""
     problem = f"{purpose} dpsgd and dppsac with noise; give it a study of its own"
-    return None if defense.clips and level and defense.channel is None else problem
+    allowed = defense.clips and level and defense.channel is None and defense.independent_steps
+    return None if allowed else problem
 
 
 def _unknown_upload(attack: str, defense: Defense) -> str | None:
@@ -454,7 +455,9 @@ class NamingConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Refuse a defense that does not state what its clients upload, and DP behind a channel."""
+        """Refuse a defense that does not state what its clients upload, correlated noise, and DP behind a channel."""
+        if not defense.independent_steps:
+            return f"identification compares uploads of independent noise, unlike {defense.mechanism}; leave it out"
         if defense.clips and defense.channel is not None:
             return f"identification has no likelihood for the two noises of {defense.mechanism}; leave it out"
         return _unknown_upload("naming", defense)

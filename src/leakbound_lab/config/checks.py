@@ -256,7 +256,7 @@ def _table_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[st
 
 
 def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str]:
-    """Yield batches that are larger than the number of members."""
+    """Yield batches that are larger than the number of members, or that a defense cannot make of them."""
     declared = config.known_defenses()
     for dataset in study.datasets:
         if dataset not in config.datasets or (members := config.datasets[dataset].members) is None:
@@ -269,6 +269,10 @@ def _size_mistakes(key: str, study: StudyConfig, config: Config) -> Iterator[str
                 yield f"{key}.batch_sizes[{index}] = {size}: {advice}"
         largest = max((size for size in study.batch_sizes if size <= members), default=0)
         for name, levels in study.defenses.items():
+            for index, size in enumerate(study.batch_sizes if name in declared else ()):
+                fits = size <= members
+                if fits and (problem := declared[name].batch_problem(members, size)) is not None:
+                    yield f"{key}.batch_sizes[{index}] = {size}: {problem}"
             for index, level in enumerate(levels if name in declared else ()):
                 records = declared[name].records_in_step(level, largest)
                 if records > members:

@@ -46,6 +46,7 @@ class Defense(Settings):
         needs: Files that training and attacks on gradients read in addition to the images: a channel and its
             spectrum.
         keeps_best: Whether training ends with the weights of the point that did best on validation records.
+        independent_steps: Whether the noise of each step is independent of that of the others.
         has_lengths: Whether several lengths of its training are recipes. False if the defense is itself a
             length of plain SGD.
         styles: Label, colour and marker in figures, by the name of a defense. Other names get spare styles.
@@ -65,6 +66,7 @@ class Defense(Settings):
     client_step: ClassVar[Target] = f"{_STEPS}:UnknownStep"
     needs: ClassVar[tuple[str, ...]] = ()
     keeps_best: ClassVar[bool] = False
+    independent_steps: ClassVar[bool] = True
     has_lengths: ClassVar[bool] = True
     styles: ClassVar[Styles] = {}
     level_form: ClassVar[str] = "{}"
@@ -123,6 +125,10 @@ class Defense(Settings):
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """Return the number of records that one step averages over."""
         return batch_size
+
+    def batch_problem(self, members: int, batch_size: int) -> str | None:
+        """Say which batches are allowed if those of ``batch_size`` of some members are not, or return None."""
+        return None
 
     def steps(self, level: float | None, rounds: int) -> int:
         """Return how many of a run's rounds training takes."""
@@ -349,6 +355,47 @@ class ChannelDPSGD(DPSGD, ChannelDefense):
         return _unless(
             level is not None and 0 < level < math.inf,
             "channel_dpsgd needs its noise multiplier, > 0. For a channel alone use mechanism: channel",
+        )
+
+
+class DPMF(DPSGD):
+    """DP-MF: clipped gradients in cyclic batches with noise that is correlated over steps (DP-FTRL by banded factors).
+
+    A run's level is the multiplier of the white noise Z, of which step t adds row t of C⁻¹Z. C is the banded square
+    root of the matrix of prefix sums.
+
+    Source:
+        Choquette-Choo et al. 2023, "(Amplified) banded matrix factorization: a unified approach to private training".
+        Kalinin and Lampert 2024, "Banded square root matrix factorization".
+    """
+
+    trainer: ClassVar[str] = "leakbound_lab.training.correlated:train_correlated"
+    client_step: ClassVar[str] = "leakbound_lab.training.correlated:CorrelatedStep"
+    independent_steps: ClassVar[bool] = False
+    styles: ClassVar[Styles] = {"dpmf": SeriesStyle("DP-MF", "#0077BB", "p")}
+
+    mechanism: Literal["dpmf"] = "dpmf"  # type: ignore[assignment]
+    bands: Annotated[int, Field(ge=1, le=1000)] = 8
+    """Bands of C, at most the steps of an epoch. One is independent noise. bands − 1 steps' noise is held in memory."""
+
+    def level_problem(self, level: float | None, pixels: int | None = None) -> str | None:
+        """Refuse a level without noise."""
+        return _unless(
+            level is not None and 0 < level < math.inf,
+            'dpmf needs the multiplier of its white noise, > 0. For no noise use the defense "clipping"',
+        )
+
+    def batch_problem(self, members: int, batch_size: int) -> str | None:
+        """Refuse batches that do not divide the members, and epochs that are shorter than the bands."""
+        if members % batch_size:
+            return (
+                f"dpmf repeats the same batches in each epoch, so that {members} members need batches of equal size; "
+                "take a divisor"
+            )
+        return _unless(
+            self.bands <= members // batch_size,
+            f"dpmf has bands = {self.bands}, and a record of {members} members takes part again after "
+            f"{members // batch_size} steps; take at most as many bands, or smaller batches",
         )
 
 

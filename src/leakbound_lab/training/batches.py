@@ -182,8 +182,39 @@ class PoissonBatches:
         self._source.restore(state["source"])
 
 
+class CyclicBatches:
+    """The same batches in each epoch, parts of one permutation of all records. Each is ascending.
+
+    A record takes part in one step of each epoch, after exactly as many steps. The order is no secret.
+
+    Args:
+        population: Number of records.
+        size: Records in a batch, a divisor of ``population``.
+        generator: Draws the permutation, on the CPU.
+    """
+
+    def __init__(self, population: int, size: int, generator: torch.Generator) -> None:
+        order = torch.randperm(population, generator=generator)
+        self._batches = order.view(-1, size).sort(dim=1).values
+        self._step = 0
+
+    def draw(self) -> Int[Tensor, " size"]:
+        """Return the indices of the next batch."""
+        batch = self._batches[self._step % len(self._batches)]
+        self._step += 1
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """Return the number of batches so far."""
+        return {"step": self._step}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        self._step = state["step"]
+
+
 class PaddedBatches(DrawnAhead):
-    """Poisson batches of the slots of a stack, padded to one width with -1 and moved to its device.
+    """Poisson or cyclic batches of the slots of a stack, padded to one width with -1 and moved to its device.
 
     On a GPU they are drawn for 32 steps at a time. The batches are those of slots that draw step by step.
 
@@ -192,7 +223,7 @@ class PaddedBatches(DrawnAhead):
         device: Device of the stack.
     """
 
-    def __init__(self, batches: Sequence[PoissonBatches], device: str | torch.device) -> None:
+    def __init__(self, batches: Sequence[PoissonBatches | CyclicBatches], device: str | torch.device) -> None:
         def steps() -> Sequence[Int[Tensor, "slots width"]]:
             """Draw the indices of the next steps, and move them together."""
             count = memory.POISSON_STEPS.on(device)

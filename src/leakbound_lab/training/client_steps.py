@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -196,6 +197,11 @@ class ClientStep:
     def noise_std(self, size: int) -> float:
         """Return the standard deviation of the noise on each coordinate of an average over ``size``."""
         return 0.0
+
+    @property
+    def noise_factor(self) -> Float[np.ndarray, " bands"] | None:
+        """First column of C, if steps repeat cyclic batches and their noise is C⁻¹Z, else None."""
+        return None
 
     def law(self, model: nn.Module, params: Mapping[str, Tensor], size: int) -> UploadLaw | None:
         """Return mean and noise of an upload where noise differs between coordinates, or None.

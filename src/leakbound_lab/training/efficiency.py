@@ -17,6 +17,7 @@ from leakbound_lab.config.catalogue import STUDY_COLUMNS
 from leakbound_lab.config.defenses import NOISE_BATCHES
 from leakbound_lab.config.studies import EfficiencyConfig
 from leakbound_lab.models import memory
+from leakbound_lab.training.correlated import CorrelatedLearner
 from leakbound_lab.training.loop import Learner
 from leakbound_lab.training.per_sample import OpacusLearner, PrivateStackLearner
 from leakbound_lab.training.request import TrainingRequest
@@ -78,6 +79,8 @@ def measure_steps(
 
 def _learner(request: TrainingRequest) -> Learner:
     """Make the learner of all replicas of a run, or of one replica if they are trained one by one."""
+    if not request.defense.independent_steps:
+        return CorrelatedLearner(request, request.slots)
     if not request.defense.clips:
         return StackLearner(request, request.slots)
     if torch.device(request.device).type == "cpu":

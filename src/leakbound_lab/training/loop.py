@@ -27,7 +27,7 @@ from leakbound_lab.training.request import (
     initial_network,
     rates_of_lengths,
 )
-from leakbound_lab.training.upload_scores import UploadScores
+from leakbound_lab.training.upload_scores import BothScores, UploadScores
 
 logger = logging.getLogger("leakbound")
 CURVE_TYPES = {
@@ -207,9 +207,10 @@ class StackTraining:
         self._points = {round(steps * (i + 1) / points) for i in range(points)} - ({0} if steps else set())
         self._points |= {self._middle} - {-1}
         self._keeps_best = request.defense.keeps_best or "best" in request.lengths
-        self._scores: UploadScores | None = None
+        self._scores: UploadScores | BothScores | None = None
         if request.scoring is not None:
-            self._scores = UploadScores(request, request.scoring, slots, learner.model, learner.params)
+            kind = UploadScores if request.client.noise_factor is None else BothScores
+            self._scores = kind(request, request.scoring, slots, learner.model, learner.params)
         self._step = 0
         self._rows: list[_Row] = []
         self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with

@@ -33,7 +33,7 @@ from leakbound.randomness.sources import NoiseSource, SeededNoise, StackedNoise
 from leakbound_lab.models import memory
 from leakbound_lab.models.layers import factorable
 from leakbound_lab.training import stack
-from leakbound_lab.training.batches import WIDTH, PaddedBatches, PoissonBatches
+from leakbound_lab.training.batches import WIDTH, CyclicBatches, PaddedBatches, PoissonBatches
 from leakbound_lab.training.client_steps import ClippedStep
 from leakbound_lab.training.eager_optimizers import SGD
 from leakbound_lab.training.loop import slots_together, train_slots
@@ -122,10 +122,10 @@ class AccountedLearner:
         # A source of its own, so that noise on gradients is the same with and without a channel.
         sources = [request.noise(slot.replica, "channel") for slot in slots]
         self._inputs = self._client.inputs(images, rows, sources)
-        self._batches: PoissonBatches | PaddedBatches
+        self._batches: PoissonBatches | CyclicBatches | PaddedBatches
         self._noise: NoiseSource | StackedNoise
 
-    def _sampled(self, replica: int) -> PoissonBatches:
+    def _sampled(self, replica: int) -> PoissonBatches | CyclicBatches:
         """Return the Poisson samples of a replica, which are drawn on the CPU."""
         source = self._request.noise(replica, "batches", "cpu")
         return PoissonBatches(self._population, self._rate, source)

@@ -112,6 +112,8 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             f"batch_size = {request.batch_size}{factor} but there are {members} members; take a smaller "
             "batch or more members"
         )
+    elif request.records > 0 and (problem := request.defense.batch_problem(members, request.records)):
+        problems.append(f"batch_size = {request.batch_size}: {problem}")
     if request.batch_size < 1 or request.rounds < 0 or request.replicas < 1:
         problems.append(
             f"batch_size = {request.batch_size}, rounds = {request.rounds}, replicas = {request.replicas}: must be at "

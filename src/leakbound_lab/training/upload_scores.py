@@ -8,7 +8,10 @@ Noise of variance σ² on the sum of n clipped gradients is added to n B ⊗ A, 
 are then scored together, as if they were independent. Noise averages out over many steps, but the other
 members take part again and again. So a second score of all steps together counts the others more than the
 noise, and what lasts is removed from the scores of single steps. Noise that differs between coordinates is
-first brought to about one variance, in units of slopes and inputs that everybody can compute.
+first brought to about one variance, in units of slopes and inputs that everybody can compute. Noise that is
+correlated over steps is seen in two ways, in uploads as they are and in their sums over nearby steps by a matched
+filter. The server chooses between both by records that it knows. It knows that a record takes part in the same step
+of each epoch.
 
 Source:
     Li, Li and Ribeiro 2023, 'Effective passive membership inference attacks in federated learning against
@@ -26,6 +29,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from leakbound.accounting.correlated import inverse_coefficients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound_lab.datasets import Split
@@ -33,6 +37,7 @@ from leakbound_lab.models import memory
 from leakbound_lab.models.gradients import Factors
 from leakbound_lab.models.layers import factorable, parameter_layers, whole
 from leakbound_lab.training.client_steps import ClientStep
+from leakbound_lab.training.matched_filter import MatchedFilter
 from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring
 from leakbound_lab.training.weighted_sums import record_norms
 
@@ -114,7 +119,13 @@ class UploadScores:
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
         self._measured = type(request.client).law is not ClientStep.law
         std = 1.0 if self._measured else request.client.noise_std(request.records)
-        self._noise = std**2 * request.records
+        self._noise = std**2 * request.records * self._relative_noise(request.client.noise_factor)
+        # Steps of an epoch, if each repeats the same batches.
+        self._cycle = 0 if request.client.noise_factor is None else self._population // request.records
+        if self._cycle and self._window > 1:
+            raise ValueError(
+                f"window = {self._window}: uploads of {request.defense.mechanism} are scored one by one; give 1"
+            )
         self._scored = linear if self._noise else linear[:1]
         # Inputs of a layer that sees images do not change, so they are whitened once.
         self._images = [] if self._measured else self._whitened_images(_of_slot(params, 0), images)
@@ -142,7 +153,14 @@ class UploadScores:
             "lasting": torch.zeros_like(ratios[:, :2]),
             "ratios": ratios,
             "epoch": torch.full_like(ratios, -math.inf),
+            "phases": ratios.new_zeros(self._cycle, *shape),
         }
+
+    def _relative_noise(self, factor: Float[np.ndarray, " bands"] | None) -> float:
+        """Return the variance of noise on an upload, over that of the white noise that it is made of."""
+        if factor is None:
+            return 1.0
+        return float(np.square(inverse_coefficients(factor, max(1, self._request.steps))).sum())
 
     @torch.no_grad()
     def add(self, params: Mapping[str, Tensor], *, last: bool) -> None:
@@ -154,12 +172,20 @@ class UploadScores:
         """
         state = self._state
         # What was sent follows from weights, rate and momentum, which the server knows.
+        sums = {}
         for name, weights in self._joined(params).items():
             velocity = (state["before"][name] - weights) / self._rates
             sent = velocity - self._request.config.momentum * state["velocity"][name]
-            state["total"][name] += self._request.records * sent
+            sums[name] = self._request.records * sent
             state["velocity"][name] = velocity
             state["before"][name] = weights
+        self._take(sums, params, last=last)
+
+    def _take(self, sums: Mapping[str, Tensor], params: Mapping[str, Tensor], *, last: bool) -> None:
+        """Add the sums of a step's gradients to those of its window, and score a complete one."""
+        state = self._state
+        for name, total in state["total"].items():
+            total += sums[name]
         state["steps"] += 1
         if last or state["steps"] == self._window:
             self._score()
@@ -171,7 +197,10 @@ class UploadScores:
         """Return log likelihood ratios for each of :data:`SHARES`, and plain inner products, on the CPU."""
         state = self._state
         epoch = state["epoch"]
-        open_epoch = epoch.logaddexp(epoch.new_tensor(_log_rest(state["seen"] / self._population)))
+        if self._cycle:
+            open_epoch = state["phases"].logsumexp(0) - math.log(self._cycle)
+        else:
+            open_epoch = epoch.logaddexp(epoch.new_tensor(_log_rest(state["seen"] / self._population)))
         ratios = state["ratios"] + open_epoch
         if self._noise:
             ratios += torch.stack([self._lasting(slot) for slot in range(len(ratios))])
@@ -363,8 +392,11 @@ class UploadScores:
         """Add the likelihood ratios of having taken part in some uploads, by how likely that was before.
 
         A Poisson sample holds a member independently of the others. Of shuffled batches, exactly one in each
-        epoch does.
+        epoch does, of cyclic ones always the same.
         """
+        if self._cycle:
+            self._state["phases"][self._state["scored"] % self._cycle, slot] += ratios
+            return
         total, epoch = (self._state[name][slot] for name in ("ratios", "epoch"))
         share = min(1.0, records / self._population)
         if self._request.defense.clips:
@@ -375,6 +407,72 @@ class UploadScores:
         if share >= left:
             total += epoch
             epoch.fill_(-math.inf) if share == left else epoch.copy_(ratios + math.log(share - left))
+
+
+class FilteredScores(UploadScores):
+    """Likelihood ratios from sums of uploads over nearby steps, in which correlated noise is least.
+
+    Arguments are those of :class:`UploadScores`.
+    """
+
+    def __init__(self, request: TrainingRequest, *rest: Any) -> None:
+        factor = request.client.noise_factor
+        if factor is None:
+            raise ValueError(f"{request.defense.mechanism} has independent noise: take UploadScores")
+        self._filter = MatchedFilter(factor)
+        super().__init__(request, *rest)
+
+    def _relative_noise(self, factor: Float[np.ndarray, " bands"] | None) -> float:
+        """Return the variance of filtered noise, as a part of how often others are counted."""
+        return self._filter.noise / self._filter.others
+
+    def _take(self, sums: Mapping[str, Tensor], params: Mapping[str, Tensor], *, last: bool) -> None:
+        """Filter the sums of a step's gradients, and score the steps that no later upload adds to."""
+        state = self._state
+        begun = state["start"]
+        for start, total in self._filter.pushed(begun, sums, last=last):
+            state |= {"start": start, "total": total, "steps": 1}
+            self._score()
+        state["start"] = _copied(params)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next scores depend on."""
+        return {**super().state(), "filter": self._filter.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        super().restore(state)
+        self._filter.restore(self._state.pop("filter"))
+
+
+class BothScores:
+    """Scores of uploads with correlated noise as they are, and of their sums over nearby steps.
+
+    Arguments are those of :class:`UploadScores`.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._scores = [FilteredScores(*arguments), UploadScores(*arguments)]
+
+    def add(self, params: Mapping[str, Tensor], *, last: bool) -> None:
+        """Take the uploads of one step."""
+        for scores in self._scores:
+            scores.add(params, last=last)
+
+    def values(self) -> Float[Tensor, "slots statistics n"]:
+        """Return log likelihood ratios of both, and plain inner products with the uploads as they are."""
+        summed, as_sent = (scores.values() for scores in self._scores)
+        return torch.cat([summed[:, :-1], as_sent], dim=1)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next scores depend on."""
+        summed, as_sent = (scores.state() for scores in self._scores)
+        return {"filtered": summed, "as_sent": as_sent}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Resume from :meth:`state`."""
+        for scores, saved in zip(self._scores, (state["filtered"], state["as_sent"]), strict=True):
+            scores.restore(saved)
 
 
 def filtered(

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from leakbound.accounting.dp import gaussian_steps
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import bound_text, dp_naming_bound, identification_information, naming_bound
 from leakbound.accounting.statement import Statement
@@ -180,14 +181,13 @@ class Decision:
         identified = naming_bound(nats, candidates)
         by_noise = math.inf
         if event.bound == "epsilon" and event.noise_multiplier:
-            steps = event.noise_multiplier, event.sample_rate, event.steps
-            by_noise = dp_naming_bound(*steps, candidates, event.rows)
+            by_noise = dp_naming_bound(*gaussian_steps(event), candidates, event.rows)
         return {
             "event": event,
             "statement": statement,
             "bound": bound,
             "candidates": candidates,
-            "uses": event.uses if event.sampling == "shuffled" else round(event.steps * event.sample_rate),
+            "uses": round(event.steps * event.sample_rate) if event.sampling == "poisson" else event.uses,
             "nats": nats,
             "identified": min(identified, by_noise),
             "by_noise": by_noise < identified,
