@@ -14,7 +14,8 @@ import yaml
 from calling import called
 from leakbound.commands.command_line import app, every_command
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import rule_of, snakemake_target
+from leakbound_lab.jobs.job import rule_of
+from leakbound_lab.jobs.rules import Rules
 from leakbound_lab.steps.job_list import job_list
 from test_docs_names import PAGES, code
 
@@ -100,12 +101,13 @@ def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
     asked = yaml.safe_load(Path((found.configfile or ["config/config.yaml"])[0]).read_text("utf-8"))
     snakemake.cli.update_config(asked, snakemake.cli.parse_config(found.config))  # as Snakemake joins the two
     made = job_list(reading.config_of(asked, line))
-    every = [rule_of(job) for job in [*made, *job_list(reading.load(Path("config/small.yaml")))]]
-    rules = {f"figures_{of}" if rule == "figures" else rule for rule, of in every}
+    both = (made, job_list(reading.load(Path("config/small.yaml"))))
+    every = [rule_of(job) for one in both for job in one]
+    rules = {f"figures_{of}" if rule == "figures" else rule for rule, of in every if rule != "attack"}
+    rules |= {"attacks", *(attacked.rule for one in both for attacked in Rules(one).attack_lists())}
     assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= rules
     if found.targets:
-        files = {snakemake_target(job, path) for job in made for path in job.outputs.values()}
-        assert {*found.targets} <= files | rules
+        assert {*found.targets} <= {*made.files()} | rules
 
 
 def test_the_audit_of_the_guide_is_that_of_the_kept_results():

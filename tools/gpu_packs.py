@@ -35,7 +35,7 @@ from typing import Any
 from leakbound import storage
 from leakbound_lab.config import reading
 from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.job import JobList, made_together, snakemake_target
+from leakbound_lab.jobs.job import JobList, made_together
 from leakbound_lab.steps.job_list import job_list
 from leakbound_lab.steps.tabulate import MEMBERSHIP
 
@@ -55,9 +55,9 @@ class Piece:
 
     Attributes:
         rule: Rule of the job.
-        declared: Files that the rule declares, but weights.
-        weights: Weights that it writes.
-        rows: Other files: rows, scores of records, provenance, the list of an attack's files.
+        declared: Files that the rule declares, but arrays.
+        weights: Arrays that it writes: weights, pictures, scores of records.
+        rows: Files that a pack holds: rows, provenance, scores of records.
         notes: Log and times.
     """
 
@@ -69,7 +69,7 @@ class Piece:
 
     @property
     def finished(self) -> bool:
-        """Whether Snakemake saw it end well."""
+        """True if Snakemake saw it end well."""
         whole = all(path.is_file() and note("metadata", path).is_file() for path in self.declared)
         return whole and not any(note("incomplete", path).exists() for path in (*self.declared, *self.weights))
 
@@ -103,8 +103,7 @@ def pieces(made: JobList) -> dict[str, Piece]:
     for (rule, of), jobs in made_together(made).items():
         if rule not in RULES:
             continue
-        outputs = [path for job in jobs for path in job.outputs.values()]
-        targets = {snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
+        outputs = {path for job in jobs for path in job.outputs.values()}
         arrays = {path for path in outputs if path.endswith(".safetensors")}
         scores = {
             job.outputs["arrays"] for job in jobs if job.step == "attack" and job.settings["attack"] in MEMBERSHIP
@@ -112,9 +111,9 @@ def pieces(made: JobList) -> dict[str, Piece]:
         name = "/".join(filter(None, (rule, of)))
         found[name] = Piece(
             rule,
-            declared=tuple(map(Path, sorted(targets - arrays))),
-            weights=tuple(map(Path, sorted(targets & arrays))),
-            rows=tuple(map(Path, sorted({*targets, *outputs} - arrays | scores))),
+            declared=tuple(map(Path, sorted(outputs - arrays))),
+            weights=tuple(map(Path, sorted(arrays))),
+            rows=tuple(map(Path, sorted(outputs - arrays | scores))),
             notes=(root / f"logs/{name}.log", root / f"benchmarks/{name}.tsv"),
         )
     return found
@@ -136,7 +135,7 @@ def targets(made: JobList) -> list[str]:
 
 
 def counts(made: JobList) -> str:
-    """How many results of each rule are finished, in words."""
+    """Numbers of finished results of each rule, in words."""
     every = pieces(made).values()
     due, done = Counter(piece.rule for piece in every), Counter(piece.rule for piece in every if piece.finished)
     return ", ".join(f"{rule} {done[rule]} of {number}" for rule, number in due.items())
@@ -303,7 +302,7 @@ def merge(made: JobList, configfile: Path, parts: list[Path], accept: Iterable[s
 
 
 def _of(name: str, datasets: Iterable[str]) -> bool:
-    """Whether a piece belongs to one of some datasets."""
+    """True if a piece belongs to one of some datasets."""
     return name.split("/")[1:2] in [[dataset] for dataset in datasets]
 
 
@@ -389,7 +388,7 @@ def _manifest(data: bytes, name: str, preset: str, what: str) -> dict[str, Any]:
 
 
 def holds(folder: Path, piece: Piece) -> bool:
-    """Whether an unpacked folder holds a piece.
+    """True if an unpacked folder holds a piece.
 
     Raises:
         SystemExit: If a file of it differs from its seal.
@@ -423,9 +422,6 @@ def place(folder: Path, piece: Piece) -> None:
     for path in every:
         if (folder / path).is_file():
             _move(folder / path, path)
-    if piece.rule == "attack":  # its list names arrays too, which no pack holds
-        listed = storage.read_json(piece.declared[0])
-        storage.write_json(piece.declared[0], {name: digest for name, digest in listed.items() if Path(name).is_file()})
 
 
 def main() -> None:

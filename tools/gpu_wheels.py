@@ -57,7 +57,7 @@ def needed(names: Iterable[str], environment: dict[str, str]) -> set[str]:
 
 
 def _requirements(name: str, extras: set[str], environment: dict[str, str]) -> Iterator[Requirement]:
-    """What a package needs itself; nothing is known of one that is not installed here."""
+    """Requirements of a package itself, none of one that is not installed here."""
     try:
         texts = requires(name) or []
     except PackageNotFoundError:

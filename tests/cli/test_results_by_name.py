@@ -28,21 +28,17 @@ def config(tmp_path, monkeypatch) -> dict:
 
 
 def command(config: dict, rule: str, *words: str) -> list[str]:
-    """The words of a command that writes a list, with the configuration in a file as a run writes it."""
+    """The words of a command, with the configuration in a file as a run writes it."""
     storage.write_text(".configuration.json", json.dumps(config))
-    return ["step", rule, "--configfile", ".configuration.json", "--out", "list.json", *words]
+    return ["step", rule, "--configfile", ".configuration.json", *words]
 
 
 def made(config: dict, *words: str) -> dict[str, int]:
     """Time of change of each table after the command."""
     succeeded(*command(config, "consensus", *words))
-    return {name: Path(name).stat().st_mtime_ns for name in sorted(storage.read_json(Path("list.json")))}
-
-
-def test_list_names_every_file_with_its_hash(config):
-    first = made(config)
-    assert set(first) == {f"results/quick/tables/consensus/{name}.parquet" for name in ("averaging", "privacy")}
-    assert storage.read_json(Path("list.json")) == {name: storage.file_hash(name) for name in first}
+    tables = sorted(Path("results/quick/tables/consensus").glob("*.parquet"))
+    assert [path.stem for path in tables] == ["averaging", "privacy"]
+    return {str(path): path.stat().st_mtime_ns for path in tables}
 
 
 def test_results_are_made_again_only_if_settings_or_files_are_others(config, monkeypatch):
@@ -50,7 +46,6 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
     one, other = sorted(first)
     assert made(config) == first
 
-    Path("list.json").unlink()
     Path(one).unlink()
     assert made(config) == first  # as Snakemake removes the files of a job that runs again
 
@@ -62,7 +57,7 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
     noisy = made(config)
     assert (noisy[one] > damaged[one], noisy[other]) == (True, first[other])
 
-    monkeypatch.setenv(ANEW, "1")  # who forces a job means all of it
+    monkeypatch.setenv(ANEW, "1")
     forced = made(config)
     assert all(forced[name] > noisy[name] for name in forced)
 
@@ -105,10 +100,9 @@ def test_without_hard_links_nothing_is_kept_and_all_is_made_again(config, monkey
     assert all(again[name] > first[name] for name in first)
 
 
-def test_a_result_that_cannot_be_made_leaves_no_list(config):
+def test_a_result_that_cannot_be_made_leaves_those_before_it(config):
     Path("results/quick/tables/consensus/privacy.parquet").mkdir(parents=True)
     assert "privacy.parquet: is a folder" in refusal(*command(config, "consensus"))
-    assert not Path("list.json").exists()
     assert Path("results/quick/tables/consensus/averaging.parquet").is_file()
 
 

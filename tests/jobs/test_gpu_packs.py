@@ -65,19 +65,12 @@ def prepared(made, folder, monkeypatch, content="same"):
 
 def finish(piece):
     for path in (*piece.weights, *piece.rows):
-        if path in piece.declared and piece.rule == "attack":
-            continue
         if path.suffix == ".json":
             storage.write_json(path, {"settings": {}})
         elif path.suffix == ".parquet":
             storage.write_rows(path, pd.DataFrame({"value": [0.5]}))
         else:
             storage.write_arrays(path, {"values": np.zeros(1000, np.float32)})
-    if piece.rule == "attack":
-        pictures = piece.declared[0].with_suffix("") / "model_inversion.safetensors"
-        storage.write_arrays(pictures, {"values": np.zeros(9, np.float32)})
-        written = [*piece.rows[1:], pictures]
-        storage.write_json(piece.declared[0], {str(path): storage.check(path) for path in written})
     for path in (*piece.declared, *piece.weights):
         note = gpu_packs.note("metadata", path)
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +90,7 @@ def test_pack_holds_rows_scores_and_what_unfinished_attacks_need(made, lent):
     ends = {name.partition("lent/")[2] for name in names}
     for kept in ("rates.parquet", "training.parquet", "provenance.json", ".provenance.json.sha256"):
         assert f"runs/{RUNS[0]}/{kept}" in ends
-    assert {f"attacks/{RUNS[0]}.json", f"attacks/{RUNS[0]}/membership.safetensors"} <= ends
+    assert {f"attacks/{RUNS[0]}/membership.json", f"attacks/{RUNS[0]}/membership.safetensors"} <= ends
     assert {f"attacks/{RUNS[0]}/model_inversion.parquet", f"runs/{RUNS[2]}/checkpoint-0123456789abcdef.pt"} <= ends
     assert {name for name in ends if name.endswith("weights.safetensors")} == {f"runs/{RUNS[1]}/weights.safetensors"}
     assert f"attacks/{RUNS[0]}/model_inversion.safetensors" not in ends  # pictures
@@ -109,7 +102,7 @@ def test_training_whose_weights_do_not_fit_stays_behind_and_would_be_done_again(
     weights = gpu_packs._size(gpu_packs.pieces(made)[f"train/{RUNS[1]}"].weights)
     names = {str(path) for path in gpu_packs.chosen(made, whole - weights)}
     assert not [name for name in names if RUNS[1] in name]
-    assert f"results/lent/attacks/{RUNS[0]}.json" in names
+    assert f"results/lent/attacks/{RUNS[0]}/membership.json" in names
 
 
 def test_result_that_snakemake_has_not_seen_end_is_not_finished(made, lent):
@@ -214,7 +207,7 @@ def test_pack_without_a_part_is_refused_and_leaves_nothing(made, lent, tmp_path,
 
 
 def test_lent_machine_makes_attacks_and_trainings_that_nobody_attacks(made):
-    assert gpu_packs.targets(made) == [f"results/lent/attacks/{run}.json" for run in made.table.runs]
+    assert gpu_packs.targets(made) == [f"results/lent/attacks/{run}/membership.json" for run in made.table.runs]
     alone = job_list(reading.config_of({**CONFIG, "studies": {"capacity": {**CAPACITY, "attacks": []}}}, "lent.yaml"))
     assert gpu_packs.targets(alone) == [f"results/lent/runs/{run}/provenance.json" for run in alone.table.runs]
 

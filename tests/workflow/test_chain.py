@@ -184,17 +184,11 @@ def test_claims_of_more_figures_than_a_command_line_holds_run_to_the_end_and_a_f
     assert max(map(len, failed.stderr.splitlines())) < 500
 
 
-@pytest.mark.parametrize(
-    ("target", "kind"),
-    [
-        ("runs/digits/lenet/natural-5/n20-b32/weights.safetensors", "rule train"),
-        ("attacks/digits/lenet/natural-5/n20-b32.json", "rule attack"),
-    ],
-)
-def test_target_that_no_job_makes_ends_with_one_sentence_and_the_nearest_names(fresh, target, kind):
-    result = fresh.snakemake("--dry-run", "--", f"results/tiny/{target}")
+def test_target_that_no_job_makes_ends_with_one_sentence_and_the_nearest_names(fresh):
+    wrong = "digits/lenet/natural-5/n20-b32"
+    result = fresh.snakemake("--dry-run", "--", f"results/tiny/runs/{wrong}/weights.safetensors")
     assert result.returncode == 1
-    words = f"tiny has no job 'digits/lenet/natural-5/n20-b32' of the {kind}; nearest: digits/lenet/natural-4/n20-b32,"
+    words = f"tiny has no job {wrong!r} of the rule train; nearest: {RUN},"
     shown = (result.stdout + result.stderr).splitlines()
     assert [line for line in shown if line.strip().startswith(words)]
 
@@ -258,6 +252,7 @@ def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
     ("name", "rule"),
     [
         (f"attacks/{RUN}/membership.parquet", "attack"),
+        (f"attacks/{RUN}/membership.json", "attack"),
         (f"tracking/{RUN}.json", "log"),
         ("figures/tan2024/fig04.svg", "figures"),
         ("tables/capacity.parquet", "tabulate"),
@@ -269,26 +264,35 @@ def test_a_file_that_is_gone_is_made_again(small, name, rule):
     assert small.planned() == {}
 
 
-def test_snakemake_knows_every_file_of_every_result_but_those_of_attacks(small):
-    """--summary lists it; of attacks one list of their files, of a paper's figures each."""
-    made = job_list(reading.load(small.folder / "config/tiny.yaml"), figures=False)
-    listed = small.snakemake("--summary").stdout.splitlines()[1:]
-    known = {line.split("\t")[0] for line in listed}
-    expected = {path for job in made if job.step not in ("attack", "references") for path in job.outputs.values()}
-    assert expected - known == set()
-    assert {f"results/tiny/attacks/{RUN}.json", f"results/tiny/tracking/{RUN}.json"} <= known
-    for figure in (path for path in (small.results / "figures").rglob("*.*") if not path.name.startswith(".")):
-        assert str(figure.relative_to(small.folder)) in known
+def test_snakemake_knows_every_file_of_every_result(finished, monkeypatch):
+    """--summary lists it, and nothing of it is to be made again."""
+    monkeypatch.chdir(finished.folder)
+    made = job_list(reading.load("config/tiny.yaml"))
+    listed = finished.snakemake("--summary").stdout.splitlines()[1:]
+    assert {line.split("\t")[0] for line in listed} == {*made.files()}
     assert all("\tok\t" in line for line in listed)
 
 
-def test_one_figure_and_one_marker_are_asked_for_by_name_and_by_rule(fresh):
-    figure, marker = "results/tiny/figures/tan2024/fig04.svg", f"results/tiny/tracking/{RUN}.json"
-    asked = {"figures": 1, "illustrate": 1, "prepare": 1}
-    assert fresh.planned("--", figure).keys() >= asked.keys() - {"prepare"}
-    assert fresh.planned("--", marker)["log"] == 1
+def test_results_that_somebody_touches_count_as_made(small):
+    """A copy of results is younger in any order; --touch says that they are those of the configuration."""
+    images = small.results / "data/digits.safetensors"
+    images.touch()
+    assert small.planned() != {}
+    touched = small.snakemake("--touch")
+    assert touched.returncode == 0, touched.stderr
+    assert small.planned() == {}
+
+
+def test_any_file_is_asked_for_by_its_name_and_a_rule_by_until(fresh):
+    results = "results/tiny"
+    assert fresh.planned("--", f"{results}/figures/tan2024/fig04.svg").keys() >= {"figures", "illustrate"}
+    assert fresh.planned("--", f"{results}/tracking/{RUN}.json")["log"] == 1
+    one_run = {"prepare": 1, "covariance": 1, "spectrum": 1, "calibrate": 1, "train": 1, "attack": 1}
+    for name in (f"attacks/{RUN}/membership.safetensors", f"references/{RUN}/weights.safetensors"):
+        assert fresh.planned("--", f"{results}/{name}") == one_run
     assert "report" not in fresh.planned("--until", "log")
     assert fresh.planned("--until", "figures_tan2024")["figures"] == 1
+    assert fresh.planned("--", "attacks") == {**fresh.planned("--until", "attack_membership"), "attacks": 1}
 
 
 def test_snakemake_measures_every_job(small):

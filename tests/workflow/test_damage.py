@@ -10,6 +10,7 @@ import pytest
 
 from calling import called, job_called, refused, succeeded
 from leakbound_lab.config import reading
+from leakbound_lab.jobs.job import ANEW
 from leakbound_lab.steps.job_list import job_list
 from studies import study
 
@@ -41,7 +42,7 @@ def deterministic(results: Path) -> dict[str, bytes]:
     return {path.relative_to(results).as_posix(): path.read_bytes() for path in sorted(files)}
 
 
-def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied):
+def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(whole, copied, monkeypatch):
     verify = ["verify", "--configfile", "config/tiny.yaml"]
     succeeded(*verify)
     root = Path("results/tiny")
@@ -60,19 +61,20 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     content[len(content) // 2] ^= 4
     silently(weights, bytes(content))
 
-    attacks = f"results/tiny/attacks/{ONE}.json"
-    failed = copied.snakemake("--forcerun", "attack", "--", attacks)
+    monkeypatch.setenv(ANEW, "1")  # else the attacks are put back, as nothing is known to have changed
+    failed = copied.snakemake("--forcerun", "--", str(scores))
     assert failed.returncode != 0
+    monkeypatch.delenv(ANEW)
     log = Path(f"results/tiny/logs/attack/{ONE}.log").read_text()
     assert f"leakbound: {weights}: cannot be read (its SHA-256 is " in log
     assert "Traceback" not in log
-    assert not Path(attacks).exists()
+    assert not scores.exists()
 
     found = called(*verify)
     assert found.code == 1
     damaged = {line.split(": ")[0] for line in found.out.splitlines() if ": damaged: " in line}
-    assert damaged == {str(weights), str(scores), str(facts)}
-    assert found.out.count(": stale: ") == 1  # of the list that Snakemake took away from the job
+    assert damaged == {str(weights), str(facts)}
+    assert found.out.count(": stale: ") == 9  # of two attacks and their references, which Snakemake took away
     assert weights.exists()
 
     found = called(*verify, "--remove")
@@ -80,7 +82,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     assert not {weights, scores, facts} & set(root.rglob("*"))
     advice = next(line for line in found.out.splitlines() if line.startswith("make them again: snakemake"))
     removed = advice.partition(" -- all ")[2].split()
-    assert set(removed) == {str(weights), str(facts), attacks}
+    assert set(removed) == {str(weights), str(facts)}
     table = "results/tiny/tables/capacity.parquet"
     assert copied.planned("--", table, *removed) == {"train": 1, "attack": 1, "tabulate": 1}
     made = copied.snakemake("--", table, *removed)
@@ -94,9 +96,9 @@ def test_seals_do_not_stand_in_the_way_when_all_output_is_deleted(copied):
     result = copied.snakemake("--delete-all-output", jobs=1)
     assert result.returncode == 0, result.stderr
     left = [path.relative_to(copied.results) for path in copied.results.rglob("*") if path.is_file()]
-    # What attacks declare by a list stays; kept results and networks are used again if nothing behind them has changed.
+    # Kept results and networks are used again if nothing behind them has changed.
     shown = {path.parts[0] for path in left if not any(part.startswith(".") for part in path.parts)}
-    assert shown <= {"logs", "benchmarks", "references", "attacks"}
+    assert shown <= {"logs", "benchmarks"}
     assert {path.parent.name for path in left if path.name == "weights.safetensors"} >= {".earlier"}
 
 

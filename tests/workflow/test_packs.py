@@ -1,5 +1,6 @@
 """Results of another machine, packed there and merged into a fresh copy: what is missing is made, and nothing else."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ def packs(project: Project, *words: object) -> str:
 def test_merged_results_are_not_made_again_and_give_the_same_tables(small, fresh, tmp_path):
     lent = Project(tmp_path / "lent")
     shutil.copytree(small.folder, lent.folder)
-    (lent.results / f"attacks/{RUN}.json").unlink()  # the clock ended this attack
+    (lent.results / f"attacks/{RUN}/membership.json").unlink()  # the clock ended this attack
     said = packs(lent, "--pack", tmp_path / "first")
     assert "train 3 of 3, attack 2 of 3" in said
     packs(fresh, "--merge", *(tmp_path / "first").iterdir())
@@ -54,7 +55,7 @@ def test_runs_come_in_the_order_of_the_configuration_and_attacks_right_after_the
     for line in (shown.stdout + shown.stderr).splitlines():
         word, _, value = line.strip().partition(": ")
         if line.strip().startswith(("rule ", "localrule ")):
-            rule = line.strip().split()[-1].rstrip(":")
+            rule = re.sub("^attack_.*", "attack", line.strip().split()[-1].rstrip(":"))
         elif word == "log" and rule in priorities:
             run = str(Path(value).relative_to("results/tiny/logs", rule))
             priorities[rule][run] = 0

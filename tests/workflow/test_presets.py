@@ -7,7 +7,7 @@ import pytest
 from project_copy import ROOT
 
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import made_together, rule_of, snakemake_target
+from leakbound_lab.jobs.job import made_together, rule_of
 from leakbound_lab.steps.job_list import job_list
 
 from .conftest import job_counts, tiny_project
@@ -39,7 +39,6 @@ def test_preset_has_the_jobs_of_its_plan_and_each_waits_for_all_files_that_its_r
         for file in job.input_files():
             maker = made.made_by[file]
             if rule_of(maker) != rule_of(job):
-                awaited = [waits[snakemake_target(job, path)] for path in job.outputs.values()]
-                assert all(snakemake_target(maker, file) in files for files in awaited), (job.step, job.name, file)
+                assert all(file in waits[path] for path in job.outputs.values()), (job.step, job.name, file)
                 read += 1
     assert read > len(made.of("train"))

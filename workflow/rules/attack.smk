@@ -1,37 +1,50 @@
 # Attacks: membership, model and gradient inversion, audits, as the studies of a run ask for them.
 
 
-rule attack:
-    """Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
+# A rule for each list of attacks, attack_membership_and_model_inversion and so on, for the runs that are attacked so.
+for attacked in RULES.attack_lists():
 
-    One job attacks untrained networks at all levels of a defense: natural-all/n0-b1.
-    A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
-    """
+    rule:
+        name:
+            attacked.rule
+        # Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
+        # A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
+        input:
+            images=reads("attack", "{run}", "prepare"),
+            channel=reads("attack", "{run}", "covariance", "spectrum", "calibrate"),
+            trained=reads("attack", "{run}", "train"),
+            estimator=reads("attack", "{run}", "estimator"),
+        output:
+            rows=expand(RESULTS / "attacks/{{run}}/{attack}.parquet", attack=attacked.attacks),
+            arrays=expand(RESULTS / "attacks/{{run}}/{attack}.safetensors", attack=attacked.attacks),
+            provenance=expand(RESULTS / "attacks/{{run}}/{attack}.json", attack=attacked.attacks),
+            references=expand(
+                RESULTS / "references/{{run}}/{file}",
+                file=["weights.safetensors", "rates.parquet", "provenance.json"] if attacked.references else [],
+            ),
+        log:
+            RESULTS / "logs/attack/{run}.log",
+        benchmark:
+            RESULTS / "benchmarks/attack/{run}.tsv"
+        wildcard_constraints:
+            run=attacked.runs,
+        priority: RULES.attack_priority
+        conda:
+            "../../environment.yml"
+        threads: max(CONFIG.resources.train.threads, CONFIG.resources.attack.threads)
+        resources:
+            mem_mb=memory("train", "attack"),
+            runtime=minutes("train", "attack"),
+            gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
+        params:
+            settings=str(CONFIGURATION),
+            results=results_hash("attack", "{run}"),
+            code=codes("attack", "{run}"),
+        shell:
+            "exec leakbound step attack {wildcards.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
+
+
+rule attacks:
+    """All attacks."""
     input:
-        images=RESULTS / "data/{dataset}.safetensors",
-        channel=reads("attack", RUN, "covariance", "spectrum", "calibrate"),
-        trained=reads("attack", RUN, "train"),
-        estimator=reads("attack", RUN, "estimator"),
-        list_is_whole=whole_or_again(RESULTS / "attacks" / f"{RUN}.json"),
-    output:
-        RESULTS / "attacks" / f"{RUN}.json",
-    log:
-        RESULTS / "logs/attack" / f"{RUN}.log",
-    benchmark:
-        RESULTS / "benchmarks/attack" / f"{RUN}.tsv"
-    priority: lambda w: in_order(w) + 1  # right after its training
-    conda:
-        "../../environment.yml"
-    threads: max(CONFIG.resources.train.threads, CONFIG.resources.attack.threads)
-    resources:
-        mem_mb=memory("train", "attack"),
-        runtime=minutes("train", "attack"),
-        gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
-    params:
-        settings=str(CONFIGURATION),
-        run=lambda w: RUN.format(**w),
-        results=results_hash("attack", RUN),
-        code=codes("attack", RUN),
-    shell:
-        "exec leakbound step attack {params.run} --configfile {params.settings}"
-        " --code {params.code} --out {output} > {log} 2>&1"
+        RESULTS_MADE.files("attack", "references"),

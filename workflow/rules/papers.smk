@@ -46,14 +46,14 @@ rule consensus:
 rule federate:
     """Federated averaging of one setting with all its seeds (PMIDP). A killed job resumes from its checkpoint."""
     input:
-        images=RESULTS / "data/{dataset}.safetensors",
+        images=reads("federate", "{run}", "prepare"),
     output:
-        rows=RESULTS / "federated" / FEDERATED_RUN / "rows.parquet",
-        provenance=RESULTS / "federated" / FEDERATED_RUN / "provenance.json",
+        rows=RESULTS / "federated/{run}/rows.parquet",
+        provenance=RESULTS / "federated/{run}/provenance.json",
     log:
-        RESULTS / "logs/federate" / f"{FEDERATED_RUN}.log",
+        RESULTS / "logs/federate/{run}.log",
     benchmark:
-        RESULTS / "benchmarks/federate" / f"{FEDERATED_RUN}.tsv"
+        RESULTS / "benchmarks/federate/{run}.tsv"
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.train.threads
@@ -63,11 +63,10 @@ rule federate:
         gpu=CONFIG.resources.train.gpu,
     params:
         settings=str(CONFIGURATION),
-        run=lambda w: FEDERATED_RUN.format(**w),
-        results=results_hash("federate", FEDERATED_RUN),
-        code=codes("federate", FEDERATED_RUN),
+        results=results_hash("federate", "{run}"),
+        code=codes("federate", "{run}"),
     shell:
-        "exec leakbound step federate {params.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
+        "exec leakbound step federate {wildcards.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
 
 
 rule federated:

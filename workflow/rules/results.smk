@@ -5,8 +5,7 @@ rule tabulate:
     """One tidy table for each study, from the records of its runs."""
     input:
         trained=files_read("tabulate", "", "train"),
-        # The list that an attack's job declares stands for its files.
-        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("tabulate", "", "attack")}),
+        attacked=files_read("tabulate", "", "attack"),
     output:
         RESULTS_MADE.files("tabulate"),
     log:
@@ -62,7 +61,7 @@ for paper in sorted({figure.paper for figure in TABLE.figures.values()}):
             sorted({TABLE.rows_file(figure) for figure in drawn.values()}),
         output:
             pictures=[
-                report(TABLE.file("plot", key, "svg"), category=paper, labels=shown_as(figure))
+                report(TABLE.file("plot", key, "svg"), category=paper, labels=RULES.labels(key))
                 for key, figure in drawn.items()
             ],
             others=[TABLE.file("plot", key, role) for key in drawn for role in ("png", "shown")],
@@ -88,7 +87,7 @@ rule log:
     """Write all finished runs to MLflow, one writer at a time. The files stay authoritative."""
     input:
         trained=files_read("log", "", "train"),
-        attacked=sorted({snakemake_target(MADE_BY[path], path) for path in files_read("log", "", "attack")}),
+        attacked=files_read("log", "", "attack"),
         federated=files_read("log", "", "federate"),
         channels=files_read("log", "", "calibrate"),
     output:
@@ -140,11 +139,7 @@ rule report:
         claims=CLAIMS,
         figures=FIGURES,
         tracking=TRACKED_RUNS,
-        trained=[path for path in RESULTS_MADE.files("train") if not path.endswith("weights.safetensors")],
-        attacked=sorted(
-            {snakemake_target(job, path) for job in RESULTS_MADE.of("attack") for path in job.outputs.values()}
-        ),
-        federated=RESULTS_MADE.files("federate", "measure"),
+        runs=SHOWN,
     output:
         RESULTS / "report.html",
     log:

@@ -7,18 +7,18 @@ rule train:
     rates.parquet has a row for each replica, rate and length, and which is chosen; training.parquet the curves (docs/guide.md).
     """
     input:
-        images=RESULTS / "data/{dataset}.safetensors",
-        channel=reads("train", RUN, "calibrate", "spectrum"),
+        images=reads("train", "{run}", "prepare"),
+        channel=reads("train", "{run}", "calibrate", "spectrum"),
     output:
-        weights=RESULTS / "runs" / RUN / "weights.safetensors",
-        rates=RESULTS / "runs" / RUN / "rates.parquet",
-        curves=RESULTS / "runs" / RUN / "training.parquet",
-        provenance=RESULTS / "runs" / RUN / "provenance.json",
+        weights=RESULTS / "runs/{run}/weights.safetensors",
+        rates=RESULTS / "runs/{run}/rates.parquet",
+        curves=RESULTS / "runs/{run}/training.parquet",
+        provenance=RESULTS / "runs/{run}/provenance.json",
     log:
-        RESULTS / "logs/train" / f"{RUN}.log",
+        RESULTS / "logs/train/{run}.log",
     benchmark:
-        RESULTS / "benchmarks/train" / f"{RUN}.tsv"
-    priority: in_order
+        RESULTS / "benchmarks/train/{run}.tsv"
+    priority: RULES.training_priority
     conda:
         "../../environment.yml"
     threads: CONFIG.resources.train.threads
@@ -28,8 +28,7 @@ rule train:
         gpu=CONFIG.resources.train.gpu,
     params:
         settings=str(CONFIGURATION),
-        run=lambda w: RUN.format(**w),
-        results=results_hash("train", RUN),
-        code=codes("train", RUN),
+        results=results_hash("train", "{run}"),
+        code=codes("train", "{run}"),
     shell:
-        "exec leakbound step train {params.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
+        "exec leakbound step train {wildcards.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"

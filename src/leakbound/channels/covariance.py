@@ -78,7 +78,7 @@ class Moments:
 
     @property
     def formed(self) -> bool:
-        """Whether the covariance may be formed, so that bounds may take determinants of it."""
+        """True if the covariance may be formed, so that bounds may take determinants of it."""
         return True
 
     @cached_property
@@ -220,7 +220,7 @@ class LowRankMoments(Moments):
 
     @property
     def formed(self) -> bool:
-        """Whether the covariance may be formed: not that of large records."""
+        """True if the covariance may be formed: not that of large records."""
         return self.dimension <= LARGE
 
     @property

@@ -71,7 +71,7 @@ class Account:
 
     @property
     def owned(self) -> bool:
-        """Whether bounds are those of all records of an owner together."""
+        """True if bounds are those of all records of an owner together."""
         return self.group is not None
 
     def statement(self, *, secure: bool) -> Statement:

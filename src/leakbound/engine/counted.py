@@ -45,7 +45,7 @@ class CountedRecords:
 
     @property
     def registered(self) -> Bool[np.ndarray, " records"]:
-        """Whether the digest of each record is known."""
+        """True if the digest of each record is known."""
         return np.asarray(self.digests.any(axis=1))
 
     def check_same(

@@ -32,7 +32,7 @@ _APART = "where ranks hold different records, name them apart, protect(..., name
 
 @dataclass(frozen=True)
 class _Joint:
-    """What the batches of all ranks need of the ledger.
+    """Batches of all ranks, as one request to the ledger.
 
     Attributes:
         records: Words of the records, each once.

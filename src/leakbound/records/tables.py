@@ -58,7 +58,7 @@ _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 @dataclass(frozen=True)
 class Encoding:
-    """What columns of texts and missing values were replaced by, which public records determine where there are any.
+    """Values that replace texts and missing values in columns, which public records determine where there are any.
 
     Attributes:
         categories: Column to the encoder that makes columns of 0 and 1 of its texts.

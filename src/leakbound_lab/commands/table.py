@@ -84,12 +84,6 @@ COMMANDS: Mapping[str, Place | Group] = {
         RUNS,
         "Write figures and tables of a finished configuration for a paper.",
     ),
-    "diff": Place(
-        "leakbound_lab.commands.diff",
-        "diff",
-        RUNS,
-        "Print what differs between two results: settings, means over replicas at their chosen rates, verdicts.",
-    ),
     "sync": Place(
         "leakbound_lab.commands.tracking",
         "sync",

@@ -10,9 +10,8 @@ import typer
 
 from leakbound import storage
 from leakbound.words import printable, shown
-from leakbound_lab.commands.diff import flat_settings
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import Job, snakemake_target
+from leakbound_lab.jobs.job import Job
 from leakbound_lab.steps.job_list import job_list
 from leakbound_lab.steps.job_settings import ConfigOption
 
@@ -61,18 +60,17 @@ def verify(
     )
     if remove:
         removed = {fault.path for fault in faults if fault.kind in ("damaged", "outdated", "missing")}
-        made = {Path(path): snakemake_target(job, path) for job in jobs for path in job.outputs.values()}
-        _say_how_to_remake(removed, made, configfile)
+        _say_how_to_remake(removed, {*map(Path, jobs.files())}, configfile)
     if wrong:
         raise typer.Exit(1)
 
 
-def _say_how_to_remake(removed: set[Path], made: Mapping[Path, str], configfile: Path) -> None:
+def _say_how_to_remake(removed: set[Path], made: set[Path], configfile: Path) -> None:
     """Print the Snakemake command that makes removed files again, and name files that no job makes."""
-    for path in sorted(removed - made.keys()):  # Snakemake would reject their names
+    for path in sorted(removed - made):  # Snakemake would reject their names
         sys.stdout.write(f"{path}: from an earlier version of {configfile}, which no longer makes it\n")
     # Without its name here, a file that no job needs now would be made only when a job needs it.
-    targets = " ".join(["all", *sorted({made[path] for path in removed & made.keys()})])
+    targets = " ".join(["all", *map(str, sorted(removed & made))])
     if removed:
         sys.stdout.write(f"make them again: snakemake -j 2 --configfile {configfile} -- {targets}\n")
 
@@ -122,10 +120,19 @@ def _examined(path: Path, settings: Any) -> Finding | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values that differ between the settings of a result and those of the configuration."""
-    flat, wanted = dict(flat_settings(before)), dict(flat_settings(now))
+    flat, wanted = dict(_flat(before)), dict(_flat(now))
     for place in sorted({*flat, *wanted}):
         if (was := flat.get(place)) != (value := wanted.get(place)):
             yield f"{place} was {shown(was)}, is {shown(value)}"
+
+
+def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield settings with the path to each, in points."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _missing(jobs: Iterable[Job]) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ One job of Snakemake makes several results together. Its rule and wildcards foll
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,8 +31,6 @@ WITHOUT_FIGURES = {
 }
 """Rules whose results do not depend on the catalogue of figures, which takes half a second to read. Illustrations
 in it may need further ones."""
-_DECLARED = {"attack": "attacks/{of}.json"}
-"""Rule whose results are too various to be declared one by one, to what it declares in their place."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,8 @@ class Job:
         modules: Modules that the command looks up by name, for the code fingerprint.
         purpose: First study that needs the job, or another heading of the plan.
         work: Elementary work in the job, for the plan.
+        part_of: Dataset, run or paper of which one job of Snakemake makes all results of the step. None for a
+            result that has a job of its own.
     """
 
     step: str
@@ -59,6 +58,7 @@ class Job:
     modules: tuple[str, ...] = ()
     purpose: str = ""
     work: Callable[[], Iterable[Work]] = tuple
+    part_of: str | None = None
 
     @property
     def outputs(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ def new_job(
         settings: Everything except files on which the job depends, as plain values.
         uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
         modules: Modules that the command finds by other means, for the code fingerprint.
-        facts: Inputs, purpose and work of the job.
+        facts: Inputs, purpose, work and ``part_of`` of the job.
     """
     behind = [*modules]
     if uses is not None:
@@ -206,19 +206,6 @@ class JobList:
         return [path for job in (self.of(*steps) if steps else self) for path in job.outputs.values()]
 
 
-def attacked_together(slug: str) -> str:
-    """Return the name of the job that attacks a run: ``natural-all`` for untrained networks at all levels.
-
-    Args:
-        slug: Name of the run.
-
-    Example:
-        >>> attacked_together("digits/mlp/natural-4/n0-b1"), attacked_together("digits/mlp/none/n400-b32")
-        ('digits/mlp/natural-all/n0-b1', 'digits/mlp/none/n400-b32')
-    """
-    return re.sub("-[^/]+/n0-", "-all/n0-", slug)
-
-
 def rule_of(job: Job) -> tuple[str, str]:
     """Return the rule that makes a result, and the dataset, run, paper or name that its wildcards stand for.
 
@@ -228,9 +215,7 @@ def rule_of(job: Job) -> tuple[str, str]:
     rule = RULES.get(job.step, job.step)
     if rule in _WHOLE:
         return rule, ""
-    if rule in ("covariance", "figures"):
-        return rule, job.name.partition("/")[0]
-    return rule, attacked_together(job.name.rpartition("/")[0]) if job.step == "attack" else job.name
+    return rule, job.name if job.part_of is None else job.part_of
 
 
 @cache
@@ -244,17 +229,6 @@ def made_together(made: JobList) -> dict[tuple[str, str], list[Job]]:
     for job in made:
         groups.setdefault(rule_of(job), []).append(job)
     return groups
-
-
-def snakemake_target(job: Job, path: str) -> str:
-    """Return what Snakemake is asked for to make a file of a result.
-
-    Args:
-        job: Result of a configuration.
-        path: One of its files.
-    """
-    rule, of = rule_of(job)
-    return f"{job.root}/{_DECLARED[rule].format(of=of)}" if rule in _DECLARED else path
 
 
 def code_of(job: Job) -> str:

@@ -63,6 +63,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 + (defense.modules() if config.attacks.all()[attack].replays else ()),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
+                part_of=slug,
             )
 
 

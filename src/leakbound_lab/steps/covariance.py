@@ -36,6 +36,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 inputs={"dataset": table.file("prepare", name)},
                 purpose="data and channels",
                 work=partial(_work, table, name, records),
+                part_of=name,
             )
 
 

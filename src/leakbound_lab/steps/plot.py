@@ -52,6 +52,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             uses={"plots": [figure.plot], "datasets": sorted({*readers.values()})},
             purpose="figures",
             work=lambda: [Work("disk", 2e5)],  # a vector picture and a pixel picture, typically
+            part_of=figure.paper,
         )
 
 

@@ -46,10 +46,9 @@ def as_command(step: Step) -> Callable[..., None]:
                 help="Fingerprints of the code behind the results, in order. Computed without them."
             ),
         ] = "",
-        out: Annotated[Path | None, typer.Option(help="List of all files with their SHA-256, JSON.")] = None,
     ) -> None:
         coordination.follow_coordinator()
-        make_results(configuration(configfile), rule, names or (), code=code, out=out)
+        make_results(configuration(configfile), rule, names or (), code=code)
 
     run.__name__ = step.name
     run.__doc__ = step.command.__doc__
@@ -77,9 +76,7 @@ def configuration(path: Path) -> Config:
     return config_of(storage.read_json(path), str(path))
 
 
-def make_results(
-    config: Config, rule: str, names: Sequence[str], *, code: str = "", out: Path | None = None
-) -> None:
+def make_results(config: Config, rule: str, names: Sequence[str], *, code: str = "") -> None:
     """Make results of a rule, one after another in this process.
 
     Those that are finished are not made again if nothing behind them has changed (:mod:`leakbound_lab.steps.kept`).
@@ -89,7 +86,6 @@ def make_results(
         rule: Rule of the workflow.
         names: Datasets, runs, papers or names of results. All results of the rule without any.
         code: Fingerprints of the code behind the results, in order, separated by commas. Computed if empty.
-        out: List of all files with their hashes, written last. None for no list.
 
     Raises:
         typer.BadParameter: If the configuration has no results of a name, or not one fingerprint for each result.
@@ -105,9 +101,6 @@ def make_results(
             if len(jobs) > 1:
                 sys.stderr.write(f"{job.step} {job.name}\n")
             make_result(job, behind)
-    if out is not None:
-        paths = sorted(path for job in jobs for path in job.outputs.values())
-        storage.write_json(out, {path: storage.check(path) for path in paths})
 
 
 def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:

@@ -1,14 +1,13 @@
-"""Figures and tables for a paper, and what differs between two results, from results that are kept."""
+"""Figures and tables for a paper, from results that are kept."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
-from calling import called, succeeded
+from calling import called
 from leakbound import storage
 from leakbound_lab.commands.export import _fits, _legible
 from leakbound_lab.config import reading
@@ -119,55 +118,3 @@ def test_a_study_that_no_figure_shows_has_nothing_to_export(tmp_path):
         True,
     )
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def changed(tmp_path):
-    """Copy of kept results with one other setting, one other value and one other verdict."""
-    folder = tmp_path / "changed"
-    shutil.copytree("results/reference/lengths", folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "seed": config["seed"] + 1}, sort_keys=False))
-    path = folder / "tables" / "lengths.parquet"
-    rows = storage.read_rows(path, sealed=False)
-    rows.loc[(rows["run"] == rows["run"].iloc[0]) & (rows["metric"] == "auc"), "value"] += 0.25
-    storage.write_rows(path, rows, sealed=False)
-    claims = storage.read_rows(folder / "claims.parquet", sealed=False)
-    claims.loc[0, "verdict"] = "turned"
-    storage.write_rows(folder / "claims.parquet", claims, sealed=False)
-    return folder
-
-
-def test_results_differ_from_themselves_in_nothing_and_from_others_in_what_was_changed(changed):
-    same = succeeded("diff", "results/reference/lengths", "results/reference/lengths")
-    assert [line.split(":")[1].split(" of")[0] for line in same.out.splitlines() if line] == [" 0"] * 3
-    other = called("diff", "results/reference/lengths", str(changed), "--all")
-    assert other.code == 1
-    settings, values, verdicts = re.split(r"\n\n", other.out)
-    assert settings.startswith("Settings: 1 of ")
-    assert re.search(r"^seed +\d+ +\d+$", settings, re.M)
-    lines = values.splitlines()[2:]
-    assert [line for line in lines if " auc " in line and line.endswith(" 0.25")] == lines != []
-    assert (larger := [float(line.split()[-2]) for line in lines]) == sorted(larger)  # of equal differences
-    assert verdicts.startswith("Verdicts: 1 of ")
-    assert verdicts.rstrip().endswith("turned")
-
-
-def test_two_runs_are_compared_wherever_their_folder_lies(tmp_path):
-    rows = storage.read_rows("results/reference/lengths/tables/lengths.parquet", sealed=False)
-    names = [*rows["run"].unique()][:2]
-    folder = tmp_path / "runs" / "results"
-    storage.write_rows(folder / "tables" / "lengths.parquet", rows)
-    for name in names:
-        storage.write_rows(folder / "runs" / name / "rates.parquet", rows[:1])
-        storage.write_json(folder / "runs" / name / "provenance.json", {"settings": {"slug": name, "seed": 0}})
-    outcome = called("diff", *(folder / "runs" / name for name in names))
-    assert outcome.code == 1
-    assert "Settings: 1 of 2 differ" in outcome.out
-    same = called("diff", *[folder / "runs" / names[0]] * 2)
-    assert (same.code, same.out.count(": 0 of ")) == (0, 2)
-
-
-def test_folders_without_results_are_refused(tmp_path):
-    assert "there is no such folder" in called("diff", str(tmp_path / "a"), str(tmp_path)).message
-    assert "has no values" in called("diff", str(tmp_path), str(tmp_path)).message

@@ -1,0 +1,187 @@
+"""Answers to what the rules of the workflow ask about the results of a configuration. They read no file."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from re import escape
+from typing import Any
+
+from leakbound.storage.provenance import settings_hash
+from leakbound_lab.jobs.job import Job, JobList, code_of, made_together
+
+Wildcards = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AttackList:
+    """Attacks that some runs have in common.
+
+    Attributes:
+        attacks: Names of the attacks.
+        references: Whether reference networks are trained for them.
+        runs: Regular expression of the names of these runs, and of no others.
+    """
+
+    attacks: tuple[str, ...]
+    references: bool
+    runs: str
+
+    @property
+    def rule(self) -> str:
+        """Return the name of the rule of these runs, e.g. ``attack_membership_and_model_inversion``."""
+        return f"attack_{'_and_'.join(self.attacks)}"
+
+
+class Rules:
+    """Results of a configuration, as the rules ask for them: by rule, and by a pattern that wildcards complete.
+
+    Args:
+        made: Results of a configuration.
+        error: Class of the error for a name that no job has.
+    """
+
+    def __init__(self, made: JobList, error: type[Exception] = ValueError) -> None:
+        self._made = made
+        self._error = error
+        self._jobs = made_together(made)
+        self._positions = {run: position for position, run in enumerate(made.table.runs)}
+
+    def results(self, rule: str, name: str = "") -> list[Job]:
+        """Return all results of a job.
+
+        Args:
+            rule: Rule of the workflow.
+            name: Dataset, run or paper that its wildcards stand for, empty without wildcards.
+
+        Raises:
+            Exception: Of the class ``error``, with the nearest names, if the configuration has no such job.
+        """
+        if (rule, name) not in self._jobs:
+            names = [of for other, of in self._jobs if other == rule]
+            close = difflib.get_close_matches(name, names, n=3, cutoff=0)
+            raise self._error(
+                f"{self._made.table.config.preset} has no job {name!r} of the rule {rule}; "
+                f"nearest: {', '.join(close) or 'none'}"
+            )
+        return self._jobs[rule, name]
+
+    def results_hash(self, rule: str, pattern: str = "") -> Callable[[Wildcards], str]:
+        """Return the function from wildcards to the hash of settings and code of all results of a job.
+
+        Args:
+            rule: Rule of the workflow.
+            pattern: Name of the job.
+        """
+
+        def of(wildcards: Wildcards) -> str:
+            jobs = self.results(rule, pattern.format(**wildcards))
+            return settings_hash([(job.name, job.settings_text(), code_of(job)) for job in jobs])
+
+        return of
+
+    def codes(self, rule: str, pattern: str) -> Callable[[Wildcards], str]:
+        """Return the function from wildcards to the fingerprints of the code behind all results of a job.
+
+        The job would need half a second to find them.
+
+        Args:
+            rule: Rule of the workflow.
+            pattern: Name of the job.
+        """
+        return lambda wildcards: ",".join(map(code_of, self.results(rule, pattern.format(**wildcards))))
+
+    def files_read(self, rule: str, name: str, *steps: str) -> list[str]:
+        """List the files of some steps that the results of a job read.
+
+        Args:
+            rule: Rule of the workflow.
+            name: Dataset, run or paper that its wildcards stand for, empty without wildcards.
+            *steps: Steps that make the files.
+        """
+        read = [path for job in self._jobs.get((rule, name), ()) for path in job.input_files()]
+        return [path for path in dict.fromkeys(read) if self._made.made_by[path].step in steps]
+
+    def reads(self, rule: str, pattern: str, *steps: str) -> Callable[[Wildcards], list[str]]:
+        """Return the function from wildcards to :meth:`files_read`.
+
+        Args:
+            rule: Rule of the workflow.
+            pattern: Name of the job.
+            *steps: Steps that make the files.
+        """
+        return lambda wildcards: self.files_read(rule, pattern.format(**wildcards), *steps)
+
+    def attack_lists(self) -> list[AttackList]:
+        """List the different lists of attacks of the runs, each with its runs."""
+        runs: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+        for (rule, slug), jobs in self._jobs.items():
+            if rule == "attack":
+                attacks = tuple(job.settings["attack"] for job in jobs if job.step == "attack")
+                runs.setdefault((attacks, len(attacks) < len(jobs)), []).append(slug)
+        return [AttackList(*alike, alternatives(slugs)) for alike, slugs in runs.items()]
+
+    def training_priority(self, wildcards: Wildcards) -> int:
+        """Return the priority of a training: what comes first in the configuration is to be finished first.
+
+        Args:
+            wildcards: Those of a run.
+        """
+        return -2 * self._positions.get(wildcards["run"], 0)
+
+    def attack_priority(self, wildcards: Wildcards) -> int:
+        """Return the priority of the attacks on a run, which come right after its training.
+
+        Args:
+            wildcards: Those of a run.
+        """
+        return self.training_priority(wildcards) + 1
+
+    def memory(self, *steps: str) -> Callable[..., int]:
+        """Return the function from wildcards and attempt to MiB of memory: as much again at each retry.
+
+        Args:
+            *steps: Sections of ``resources`` of what the job does, one after another.
+        """
+        most = max(getattr(self._made.table.config.resources, step).mem_mb for step in steps)
+        return lambda wildcards, attempt: most * attempt
+
+    def minutes(self, *steps: str) -> Callable[..., int]:
+        """Return the function from wildcards and attempt to minutes: as many again at each retry.
+
+        Args:
+            *steps: Sections of ``resources`` of what the job does, one after another.
+        """
+        total = sum(getattr(self._made.table.config.resources, step).runtime for step in steps)
+        return lambda wildcards, attempt: total * attempt
+
+    def labels(self, key: str) -> Callable[[Wildcards], dict[str, Any]]:
+        """Return the function from wildcards to what Snakemake's report says about a figure: titles may hold braces.
+
+        Args:
+            key: ``paper/id`` of the figure.
+        """
+        figure, caption = self._made.table.figures[key], self._made.table.caption(key)
+        return lambda wildcards: {"figure": figure.id, "shows": figure.title, "caption": caption}
+
+
+def alternatives(names: list[str]) -> str:
+    r"""Write a regular expression of some names of runs, and of no others.
+
+    Names share their first folders, which stand there once: a regular expression tries one name after another.
+
+    Args:
+        names: Names with folders, e.g. those of runs.
+
+    Example:
+        >>> alternatives(["digits/mlp/none/n4-b2", "digits/mlp/natural-1/n4-b2"])
+        'digits/mlp/(?:none/n4\\-b2|natural\\-1/n4\\-b2)'
+    """
+    folders: dict[str, list[str]] = {}
+    for name in names:
+        first, _, rest = name.partition("/")
+        folders.setdefault(first, []).append(rest)
+    written = [
+        f"{escape(first)}/{alternatives(rest)}" if rest != [""] else escape(first)
+        for first, rest in folders.items()
+    ]
+    return written[0] if len(written) == 1 else f"(?:{'|'.join(written)})"
