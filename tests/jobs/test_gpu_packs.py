@@ -128,9 +128,10 @@ def test_merged_results_are_whole_without_pictures_and_taken_once(made, lent, tm
         assert every[name].finished
         for path in every[name].rows:
             assert storage.check(path) == storage.check(lent / path) or path in every[name].declared
-    listed = storage.read_json(every[f"attack/{RUNS[0]}"].declared[0])
-    assert listed
-    assert all(Path(path).is_file() for path in listed)
+    attacked = every[f"attack/{RUNS[0]}"]
+    pictures = [path for path in attacked.weights if path not in attacked.rows]
+    assert pictures
+    assert not any(path.exists() for path in pictures)
     assert Path(f"results/lent/runs/{RUNS[2]}/checkpoint-0123456789abcdef.pt").read_bytes() == b"half"
     assert not [*Path("results/lent").glob(".merge-*")]
     kept = every[f"train/{RUNS[0]}"].declared[0]

@@ -98,7 +98,7 @@ def test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened(dama
     called_and_killed(damaged, "membership.safetensors", "job", "before")
     assert (training / "provenance.json").is_file()
     assert not list(training.glob("checkpoint-*.pt"))
-    assert not list(attacks.glob("*"))  # Snakemake takes away what a job has left that went wrong
+    assert not list(attacks.glob("[!.]*"))  # Snakemake takes away what a job has left that went wrong
     (kept,) = (damaged.results / ".kept/references" / RUN).glob("*/weights.safetensors")
 
     called_and_killed(damaged, "membership.json", "coordinator", "before")
