@@ -223,7 +223,7 @@ def test_rules_that_are_added_are_jobs_of_snakemake(plan, tmp_path):
     jobs = dict(re.findall(r"^(\w+) +(\d+)$", done.stdout, re.M))
     assert (jobs["sizes"], jobs["balance"], jobs["train"], jobs["prepare"]) == ("1",) * 4
     assert "leakbound step balance classes --configfile results/added/.configuration.json" in done.stdout
-    no_step = example.replace("    log:", '    params:\n        results=results_hash("sizes", RUN),\n    log:')
+    no_step = example.replace("    log:", '    params:\n        results=results_hash("sizes", "{run}"),\n    log:')
     (tmp_path / "workflow/rules/sizes.smk").write_text(no_step, encoding="utf-8")
     refused = plan(CONFIG, "--", targets[0], program=words)
     assert "added has no job 'blobs/mlp/none/n100-b32' of the rule sizes" in refused.stderr + refused.stdout
