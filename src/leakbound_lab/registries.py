@@ -64,6 +64,7 @@ ATTACKS = Registry(
         "gradient_inversion": "leakbound_lab.config.attacks:GradientInversionConfig",
         "uses": "leakbound_lab.config.attacks:UsesConfig",
         "spear": "leakbound_lab.config.attacks:SpearConfig",
+        "van_trees": "leakbound_lab.config.attacks:VanTreesConfig",
         "gradient_capacity": "leakbound_lab.config.attacks:GradientCapacityConfig",
         "naming": "leakbound_lab.config.attacks:NamingConfig",
         "audit": "leakbound_lab.config.attacks:AuditConfig",

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from leakbound.registry import nearest
 from leakbound_lab.config.attacked_runs import Amount, AttackedRun
-from leakbound_lab.config.defenses import Defense
+from leakbound_lab.config.defenses import DPSGD, Defense, ParameterNoise
 from leakbound_lab.config.settings import (
     Count,
     Line,
@@ -93,6 +93,9 @@ _METHODS = 3  # searches for a record of a batch, on average
 _RELUS = 200  # in the first layer of the widest perceptron
 _ROW = 250  # products of a matrix that take as long as drawing a number for a row, and comparing it with a direction
 _SYSTEM = 10  # the same for a product in a system of as many equations as a batch has records
+_DECOMPOSED = (
+    20  # products for each cube of the dimension, of eigenvectors, an inverse and the channel's information
+)
 _KINKED = 9  # searches for a single record behind ReLU and pooling
 
 
@@ -519,6 +522,44 @@ class GradientCapacityConfig(Attack):
         yield run.gradients(min(self.records, run.size.members))
 
 
+class VanTreesConfig(Attack):
+    """Least error of any reconstruction from one upload, over a prior of blended public records (van Trees 1968).
+
+    It is not an attack, but is evaluated like one.
+    """
+
+    function: ClassVar[str] = "leakbound_lab.attacks.lower_bounds.van_trees:bound_errors"
+    trained: ClassVar[bool] = False
+
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share s of the variance of a record that nobody knows but its owner: noise with the covariance of the auxiliary
+    records, in which one of these is blended. By default what the best multiple of another auxiliary record leaves."""
+    axes: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """Leading principal axes along which errors are counted where noise is on the gradient, at most all."""
+    draws: Annotated[int, Field(ge=2, le=100_000)] = 16
+    """Records of the prior at which such gradients are differentiated, for each replica."""
+
+    @classmethod
+    def problem(cls, defense: Defense, level: float | None) -> str | None:
+        """Refuse noise that is not normal with one standard deviation, on the image or on the gradient."""
+        known = defense.channel is not None or isinstance(defense, DPSGD | ParameterNoise)
+        if defense.draws_noise and not known:
+            return (
+                f"van_trees needs normal noise of one known variance, and {defense.mechanism} has another: "
+                "take a channel, dpsgd, dppsac or parameter_noise"
+            )
+        return _unknown_upload("van_trees", defense)
+
+    def work(self, run: AttackedRun) -> Iterator[Amount]:
+        """Yield the comparison of public records, their principal axes, and derivatives of gradients along these."""
+        aux, pixels = run.size.aux, run.size.pixels
+        compared = aux**2 * pixels if self.share is None else 0
+        yield "product", compared + aux * pixels**2 + _DECOMPOSED * pixels**3, "", 0, 1
+        if run.noisy_gradients:
+            axes = min(self.axes, pixels)
+            yield run.gradients(self.draws * axes)
+
+
 class AttackConfig(Settings):
     """Settings of the attackers."""
 
@@ -528,6 +569,7 @@ class AttackConfig(Settings):
     gradient_inversion: GradientInversionConfig = GradientInversionConfig()
     uses: UsesConfig = UsesConfig()
     spear: SpearConfig = SpearConfig()
+    van_trees: VanTreesConfig = VanTreesConfig()
     gradient_capacity: GradientCapacityConfig = GradientCapacityConfig()
     naming: NamingConfig = NamingConfig()
     audit: AuditConfig = AuditConfig()
