@@ -48,7 +48,7 @@ def van_trees_error(
         ValueError: If a variance is negative or not finite, or an entry of J is not finite.
 
     Source:
-        van Trees 1968, "Detection, Estimation, and Modulation Theory"; Gill and Levit 1995, "Applications of the
+        van Trees 1968, "Detection, Estimation, and Modulation Theory". Gill and Levit 1995, "Applications of the
         van Trees inequality", whose matrix C is free, as M is.
 
     Example:
@@ -72,7 +72,7 @@ def van_trees_error(
 def unknown_share(records: Float[np.ndarray, "n d"]) -> float:
     """Compute s, the share of the variance of a public record that the best multiple of another one leaves.
 
-    So much of it remains unknown to somebody who holds the other public records and is told which is most like it.
+    So much of it remains unknown to somebody who holds the other public records and knows which is most like it.
 
     Args:
         records: Public records, at least 2, any units.

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from leakbound.registry import nearest
 from leakbound_lab.config.attacked_runs import Amount, AttackedRun
-from leakbound_lab.config.defenses import DPSGD, Defense, ParameterNoise
+from leakbound_lab.config.defenses import Defense
 from leakbound_lab.config.settings import (
     Count,
     Line,
@@ -541,12 +541,12 @@ class VanTreesConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Refuse noise that is not normal with one standard deviation, on the image or on the gradient."""
-        known = defense.channel is not None or isinstance(defense, DPSGD | ParameterNoise)
-        if defense.draws_noise and not known:
+        """Refuse noise but that of a channel, and noise on clipped gradients that is drawn anew in each step."""
+        suited = defense.channel is not None or (defense.clips and defense.independent_steps)
+        if defense.draws_noise and not suited:
             return (
-                f"van_trees needs normal noise of one known variance, and {defense.mechanism} has another: "
-                "take a channel, dpsgd, dppsac or parameter_noise"
+                "van_trees needs normal noise of one known variance, on images or clipped gradients: take a channel, "
+                f"dpsgd or dppsac instead of {defense.mechanism}"
             )
         return _unknown_upload("van_trees", defense)
 

@@ -64,7 +64,7 @@ def bound_errors(request: AttackRequest[VanTreesConfig]) -> Attacked:
 
     Returns:
         Rows with unit −1 and variant ``van_trees``: ``mse``, the bound for each pixel on the scale [0, 1], 0 for
-        a defense without noise; and ``unknown_share``, s of the prior. No arrays.
+        a defense without noise, and ``unknown_share``, s of the prior. No arrays.
 
     Raises:
         ValueError: If the noise of the defense is not normal with one known variance, or is on the gradient of a
@@ -205,7 +205,7 @@ def kinks_of(network: nn.Module, image_shape: tuple[int, int, int]) -> list[str]
     """
     parameter = next(network.parameters())
     logits = network(torch.zeros(1, *image_shape, device=parameter.device, dtype=parameter.dtype))
-    waiting, seen, found = [logits.grad_fn], set(), set()
+    waiting, seen, kinks = [logits.grad_fn], set(), set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -213,6 +213,6 @@ def kinks_of(network: nn.Module, image_shape: tuple[int, int, int]) -> list[str]
         seen.add(node)
         name = node.name().partition("Backward")[0]
         if any(kink in name for kink in _KINKS):
-            found.add(name)
+            kinks.add(name)
         waiting += [following for following, _ in node.next_functions]
-    return sorted(found)
+    return sorted(kinks)

@@ -72,17 +72,16 @@ def test_draws_have_the_mean_and_the_covariance_of_the_public_records(small):
 
 def test_noise_on_gradients_raises_the_bound_from_nothing_to_the_unknown_variance(small):
     levels = [1e-6, 0.02, 1e6]
-    errors = np.array([bound(small, DPSGD(), level)[0] for level in levels])
+    errors = np.array([bound(small, DPSGD(), level, replicas=[0])[0] for level in levels])
     assert (np.diff(errors, axis=0) > 0).all()
     leading = np.linalg.eigvalsh(aux_covariance(small))[::-1][:6].sum()
     assert errors[0].max() < 1e-6
     assert errors[-1] == pytest.approx(0.4 * leading / (4 * 64), rel=1e-4)
 
 
-def test_noise_on_an_average_of_two_records_is_noise_of_twice_the_size_on_one(small):
-    assert bound(small, ParameterNoise(), 0.1, batch_size=2)[0] == pytest.approx(
-        bound(small, ParameterNoise(), 0.2)[0], rel=1e-6
-    )
+def test_dp_divides_its_noise_as_it_averages_so_that_a_batch_of_known_records_hides_no_other(small):
+    one, eight = (bound(small, DPSGD(), 0.1, batch_size=size, draws=2)[0] for size in (1, 8))
+    assert eight == pytest.approx(one, rel=1e-5)
 
 
 def test_no_estimate_from_noisy_gradients_beats_the_bound(small):
@@ -135,6 +134,8 @@ def test_kinks_are_found_by_what_autograd_records(layers, kinks):
     assert kinks_of(network, (1, 8, 8)) == kinks
 
 
-def test_noise_of_another_kind_is_refused_by_name(small):
-    with pytest.raises(ValueError, match="van_trees needs normal noise of one known variance, and pac has another"):
-        bound(small, PACPrivacy(), 50.0)
+@pytest.mark.parametrize(("defense", "level"), [(PACPrivacy(), 50.0), (ParameterNoise(), 0.1)])
+def test_noise_of_another_kind_is_refused_by_name(small, defense, level):
+    message = f"van_trees needs normal noise of one known variance.* instead of {defense.mechanism}"
+    with pytest.raises(ValueError, match=message):
+        bound(small, defense, level)
