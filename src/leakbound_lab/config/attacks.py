@@ -541,7 +541,7 @@ class VanTreesConfig(Attack):
 
     @classmethod
     def problem(cls, defense: Defense, level: float | None) -> str | None:
-        """Refuse noise but that of a channel, and noise on clipped gradients that is drawn anew in each step."""
+        """Refuse noise but that of a channel, and noise on clipped gradients that is fresh in each step."""
         suited = defense.channel is not None or (defense.clips and defense.independent_steps)
         if defense.draws_noise and not suited:
             return (
