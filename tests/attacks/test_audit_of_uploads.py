@@ -53,6 +53,16 @@ def test_subsampling_is_accounted_for_and_leaves_the_general_limit_alone(digits)
     assert arrays["scores"].min() >= 4 * np.log(0.5)  # nothing speaks more against a canary than never being drawn
 
 
+@pytest.mark.parametrize(("level", "rate"), [(2.0, 0.5), (1.5, 0.2)])
+def test_likelihood_ratios_of_records_that_were_not_there_average_one(digits, level, rate):
+    """E[p/q] under q is 1. Five standard errors, from a variance of (e^(1/m²) − 1) q² for one step."""
+    config = AuditConfig(canaries=1000, clients=8, sample_rate=rate)
+    _, arrays = audited(digits, level=level, config=config)
+    ratios = np.exp(arrays["scores"][arrays["included"] == 0])
+    error = rate * np.sqrt(np.expm1(1 / level**2) / len(ratios))
+    assert ratios.mean() == pytest.approx(1.0, abs=5 * error)
+
+
 @pytest.mark.slow
 def test_halved_noise_is_found_almost_always_and_right_noise_accused_almost_never(digits, monkeypatch):
     """40 repetitions each. Right noise: a limit above even the exact ε in at most 5 %, here 5 of 40 (p = 0.05)."""

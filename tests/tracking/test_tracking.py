@@ -224,6 +224,14 @@ def test_record_of_an_untrained_run_has_its_attacks_alone():
     assert len(found.children) == 1
 
 
+def test_each_replica_has_the_learning_rate_that_was_chosen_for_it():
+    tried = [(0, 0.01, True), (0, 0.1, False), (1, 0.1, True), (1, 0.3, False)]
+    rates = [dict(zip(("replica", "learning_rate", "chosen"), each, strict=True)) for each in tried]
+    run = describe_run(FACTS, curves(), {"membership": MEMBERSHIP}, PROVENANCE | {"rates": rates})
+    assert [child.params["learning_rate"] for child in run.children] == ["0.01", "0.1"]
+    assert run.params["learning_rates"] == "0.01, 0.1, 0.3"
+
+
 def test_description_states_what_the_run_was_and_its_results():
     assert record().tags["mlflow.note.content"] == (
         "lenet on digits with the defense natural noise at 4 nats, trained for 200 rounds, batch size 64: 2 replicas. "
