@@ -21,6 +21,7 @@ from leakbound import storage
 from leakbound.commands.command_line import app
 from leakbound_lab.claims.scoreboard import verdict_counts
 from leakbound_lab.config import reading
+from leakbound_lab.figures.style import style_of
 from leakbound_lab.steps.job_list import job_list
 from studies import study
 from verdicts import evaluate
@@ -243,7 +244,8 @@ SOME = {
 }
 """Runs of which some figures are judged again, as all would take minutes."""
 ALL = (
-    *("pmidp_unequal", "pmidp_rate", "pmidp_levels", "resnet10", "comparison", "uploads", "uploads_clients"),
+    *("pmidp_unequal", "pmidp_rate", "pmidp_levels", "pmidp_sampled", "resnet10", "comparison", "uploads"),
+    "uploads_clients",
     *("uploads_resnet10", "what_wins", "networks_recipes", "gpu_table02", "lengths_rest"),
 )
 
@@ -354,3 +356,17 @@ def test_no_kept_verdict_contradicts_its_interval_or_has_too_few_blocks(preset):
         assert (ends > 0).all(), shown.loc[ends <= 0, ["figure", "claim", "dataset", "effect", "low", "high"]]
     decided = tested[tested["verdict"] != "undecided"]
     assert (decided["blocks"] >= 6).all(), decided.loc[decided["blocks"] < 6, ["figure", "claim", "dataset", "blocks"]]
+
+
+def test_no_kept_figure_draws_two_series_alike():
+    catalogue = reading.load_catalogue(ROOT / "config/figures", reading.load(ROOT / "config/config.yaml"))
+    columns = {f"{one.paper}/{one.id}": one.options.get("series") for one in catalogue.figures}
+    alike = []
+    for table in sorted(KEPT.glob("*/figures/*/*.parquet")):
+        key = f"{table.parent.name}/{table.stem}"
+        rows = storage.read_rows(table, sealed=False)
+        if isinstance(column := columns.get(key), str) and column in rows:
+            names = [name for name in rows[column].dropna().unique() if isinstance(name, str)]
+            styles = [(style_of(name).color, style_of(name).marker) for name in names]
+            alike += [(str(table), names)] if len(set(styles)) < len(names) else []
+    assert not alike

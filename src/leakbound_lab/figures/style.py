@@ -111,7 +111,7 @@ _STYLES = {
     "client": SeriesStyle("noise at the clients", "#4477AA", "o"),
     "server": SeriesStyle("noise at the server", "#CC6677", "s"),
     "uniform": SeriesStyle("equal weights and noise", "#CC6677", "s"),
-    "sampled": SeriesStyle("equal noise, sampled by budget", "#228833", "^"),
+    "sampled": SeriesStyle("equal noise, sampled by budget", "#4477AA", "o"),
     "composed": SeriesStyle("sum over the rounds", "#AA3377", "D"),
     "static": SeriesStyle("with constant parameters", "#228833", "^"),
     "members": SeriesStyle("exact, of the members", "#CC6677", "s"),
