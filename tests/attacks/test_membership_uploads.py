@@ -169,6 +169,19 @@ def explicit(network, records, clips=True):
     return factors
 
 
+@pytest.mark.parametrize("shape", [(40, 90), (40, 600), (5, 30)])
+def test_axes_of_fewer_rows_than_values_are_those_of_the_whole_matrix_of_moments(shape):
+    """Where moments are 0 the axes are free, so both are compared where they count: in the weighted projections."""
+    rows = torch.randn(shape, generator=torch.Generator().manual_seed(3)) * torch.linspace(0.1, 3.0, shape[1])
+    rows[1] = rows[0]  # fewer axes than rows
+    axes, squares = upload_scores._axes_of_few(rows)
+    moments = rows.double().T @ rows.double() / len(rows)
+    weighed = (axes.double() * (squares / (squares + 0.7))) @ axes.double().T
+    expected = moments @ torch.linalg.inv(moments + 0.7 * torch.eye(shape[1], dtype=torch.float64))
+    torch.testing.assert_close(weighed, expected, rtol=1e-5, atol=1e-5)
+    assert int((squares == 0).sum()) == 1
+
+
 def test_ratios_behind_noise_on_gradients_are_those_of_an_explicit_covariance_of_all_layers(scenes):
     """Two steps with images of 16 pixels. The covariance B ⊗ A of others and noise is inverted as one matrix."""
     parts = {"pool": scenes.pool, "aux": scenes.aux, "test": scenes.test}

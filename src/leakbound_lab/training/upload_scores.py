@@ -51,6 +51,7 @@ SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
 """Shares of a record's gradient that its upload may show: noise on its image changes the gradient."""
 _OTHERS = (4.0, 100.0)  # weights of the variance of others, in scores of single steps and of all steps
 _AXES = 512  # axes of inputs along which others are more than noise on gradients
+_LEAST = 1e-12  # of the largest moment, for an axis of a Gram matrix that is more than rounding
 _RIDGE = 0.01  # of the mean moment, for directions that too few public records span
 _REFRESH = 10  # scored uploads after which moments are estimated anew
 _MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidate's scores
@@ -276,6 +277,12 @@ class UploadScores:
         rows = [_with_one(self._without_noise(group).flatten(1), bias) for group, _ in self._candidates]
         return [self._whitened(each, self._of_images[0]) for each in rows]
 
+    def _side_of(self, rows: Float[Tensor, "n values"]) -> tuple[Tensor, Tensor]:
+        """Return the inverse of the second moments of rows, or their largest axes if gradients are noisy."""
+        if self._noise and len(rows) < rows.shape[1] and rows.isfinite().all():
+            return _axes_of_few(rows)
+        return self._side(_moments(rows))
+
     def _side(self, moments: Float[Tensor, "values values"]) -> tuple[Tensor, Tensor]:
         """Return the inverse of A or B, or its largest axes with their moments if gradients are noisy."""
         if not self._noise:
@@ -312,8 +319,8 @@ class UploadScores:
         whitening = {}
         public = self._outer(params, *self._public, skip_images=bool(self._images))
         for name, (slopes, inputs) in _in_units(public, units).items():
-            of_slopes, outputs = self._side(_moments(slopes))
-            of_inputs, values = self._side(_moments(inputs)) if inputs.shape[1] else self._of_images
+            of_slopes, outputs = self._side_of(slopes)
+            of_inputs, values = self._side_of(inputs) if inputs.shape[1] else self._of_images
             others = None
             if self._noise:
                 variances = slopes.new_tensor(_OTHERS)[:, None, None] * outputs[:, None] * values
@@ -578,6 +585,21 @@ def scored_layers(name: str, model: nn.Module, *, clips: bool) -> tuple[list[str
 def _moments(rows: Float[Tensor, "n values"]) -> Float[Tensor, "values values"]:
     """Compute the second moments of some rows."""
     return rows.T @ rows / len(rows)
+
+
+def _axes_of_few(
+    rows: Float[Tensor, "n values"],
+) -> tuple[Float[Tensor, "values axes"], Float[Tensor, " axes"]]:
+    """Compute the largest axes of the second moments of fewer rows than values, and these, by the rows' Gram matrix.
+
+    Axes along which the rows do not differ from 0 are 0, as are their moments.
+    """
+    exact = rows.double()
+    squares, vectors = torch.linalg.eigh(exact @ exact.T / len(rows))
+    squares, vectors = squares[-_AXES:], vectors[:, -_AXES:]
+    seen = squares > _LEAST * squares[-1]
+    lengths = (len(rows) * squares).where(seen, math.inf).sqrt()
+    return ((exact.T @ vectors) / lengths).to(rows), squares.where(seen, 0.0).to(rows)
 
 
 def _inverse(moments: Float[Tensor, "values values"]) -> Float[Tensor, "values values"]:
