@@ -703,6 +703,27 @@ BUGS = {
         "dist.get_world_size() > 99",
         "test_ranks_count_together_and_stop_at_the_same_batch",
     ),
+    # -- files and runs that are called whole or sent --------------------------------------------------------------
+    "a damaged file called whole": (
+        "        storage.check(path)\n        recorded",
+        "        recorded",
+        "test_damaged_files_are_named_and_deleted_with_their_seals_on_demand_only",
+    ),
+    "a result without its weights called whole": (
+        "if there and path not in there:",
+        "if there and path not in paths:",
+        "test_weights_that_are_gone_are_named_and_made_again",
+    ),
+    "results of other settings called those of the configuration": (
+        '"; ".join(_differences(recorded, settings)) if recorded else ""',
+        '""',
+        "test_results_of_other_settings_are_named_with_what_differs_and_can_be_made_again",
+    ),
+    "a run that the store did not accept noted as stored": (
+        'Outcome("pending", reason(error))',
+        'Outcome("stored", reason(error))',
+        "test_file_that_is_missing_leaves_the_run_pending_with_its_name",
+    ),
     # -- what comes once only -----------------------------------------------------------------------------------------
     "long secure draws begin again with their first key": (
         "                stream = Keystream()\n",

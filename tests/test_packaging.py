@@ -31,12 +31,11 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~\[;]", requirement, maxsplit=1)[0]).lower()
 
 
-def test_conda_environment_holds_workflow_and_tests_in_the_versions_of_the_locks_on_a_cpu():
+def test_conda_environment_holds_workflow_and_tests_in_the_versions_of_the_locks():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     python, pip, section = environment["dependencies"]
     assert [python, pip] == ["python=" + PROJECT["requires-python"].removeprefix(">="), "pip"]
-    index, pins, project = section["pip"]
-    assert index == "--extra-index-url https://download.pytorch.org/whl/cpu"
+    pins, project = section["pip"]  # and no index: whoever calls says where packages come from
     assert pins == "--constraint requirements/pins.txt"
     assert project == "--editable .[workflow,dev,server]"
     pinned = (line.split("==") for line in (ROOT / "requirements/pins.txt").read_text().splitlines())

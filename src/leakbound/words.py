@@ -46,6 +46,16 @@ def shown(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
+def in_nats(number: str) -> str:
+    """Write a number of nats with its unit.
+
+    Example:
+        >>> in_nats("1"), in_nats("1.5")
+        ('1 nat', '1.5 nats')
+    """
+    return f"{number} nat" if number == "1" else f"{number} nats"
+
+
 def printable(text: str) -> str:
     """Escape line breaks and other characters that cannot be printed, so that a terminal shows nothing else."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

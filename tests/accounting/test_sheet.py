@@ -47,7 +47,7 @@ class Text(HTMLParser):
 def made(bounds=None, name="patients.csv", **changed):
     data = StatedData(name, **{"records": 900, "digest": "ab12", "digest_of": "the file", **changed})
     sees = (("Whoever has the copies", "noisy copies"), ("You alone", "the records"))
-    release = Release("noisy copies of the records", "copies", "cd34", sees, "at most 1 nats by one copy")
+    release = Release("noisy copies of the records", "copies", "cd34", sees, "at most 1 nat by one copy")
     return sheet(bounds or {"copies": TOLD}, data, release, version="1.2", date=DAY, assumptions=["owners are unknown"])
 
 
@@ -62,7 +62,7 @@ def test_the_page_holds_all_plain_values_and_the_words_of_the_statement():
         ["Digest of the data", "ab12 (SHA-256 of the file)"],
         ["Release", "noisy copies of the records, copies"],
         ["Digest of the release", "cd34"],
-        ["Limit asked for", "at most 1 nats by one copy"],
+        ["Limit asked for", "at most 1 nat by one copy"],
     ]
     assert page.parts["scope"] == [
         ["Holds", facts["adjacency"]],

@@ -389,7 +389,12 @@ def test_account_says_of_each_file_that_it_cannot_take_what_it_is_and_what_to_gi
         "nowhere.json": "there is no such file; give results/PRESET/runs/RUN/provenance.json",
         "undefended.json": "no bound was derived for 'none' at this level, so there is nothing to account for",
         "prepared.json": "of no training: give that of a training",
+        "finished": "is a folder; give finished/provenance.json",
+        ".": "is a folder; give results/PRESET/runs/RUN/provenance.json",
+        "protection.json": "noisy copies in protection.json, a published network in statement.json",
     }
+    storage.write_json("finished/provenance.json", {})
+    Path("protection.json").write_text("{}")
     for name, words in told.items():
         done = called("account", name)
         assert (done.code, "Delete" in done.message) == (2, False)

@@ -125,7 +125,7 @@ def test_every_arm_has_the_nats_of_its_whole_training_with_the_label_and_what_th
     assert (1 - arms["recovered"]).tolist() == pytest.approx(left)
     amount = "1.5 nats on average over records, 0.3 of them by labels"
     told = said(
-        decision, f"natural, 1 nats a use: The uploads of a whole training reveal about one record at most {amount}"
+        decision, f"natural, 1 nat a use: The uploads of a whole training reveal about one record at most {amount}"
     )
     assert "records are taken as independent of each other" in told
     most = f"with a probability of at most {100 * fano + 0.05:.1f} % (a bound"
@@ -162,7 +162,7 @@ def test_nothing_is_ranked_where_members_are_not_told_apart_from_guessing(decisi
     assert "look at the bounds and at the gradient" in said(blind, "From the last weights, members are not told apart")
     assert not any(text.startswith(("Worth", "Not worth", "No protection")) for text in blind.sentences)
     found = said(blind, "From the last weights, members are found more often")
-    assert "natural, 1 nats a use (0.600, 95 %: 0.600 to 0.600); natural, 8 nats a use" in found
+    assert "natural, 1 nat a use (0.600, 95 %: 0.600 to 0.600); natural, 8 nats a use" in found
     assert "undefended" not in found
     for shown in ("<figure>", "Protections against plain SGD", "replicas would decide"):
         assert (shown in decision_page(decision), shown in decision_page(blind)) == (True, False)
@@ -229,7 +229,7 @@ def run(decision: Decision, names: dict) -> str:
 @pytest.mark.parametrize("nats", [None, 0.2])
 def test_the_five_lines_apply_the_most_accurate_channel_that_limits_identification(decision, names, nats):
     why = run(of_digits(decision, label_nats=nats), names)
-    assert why.startswith("Take natural noise (1 nats a use): it is the most accurate of")
+    assert why.startswith("Take natural noise (1 nat a use): it is the most accurate of")
     assert [len(labels) for _, labels in names["loader"]] == [20] * 5
     account = names["engine"].leakage()
     assert (account.joint, account.labels) == pytest.approx((1.0, nats or math.log(10)), rel=1e-6)
@@ -251,7 +251,7 @@ def test_without_a_level_that_limits_identification_the_five_lines_ask_for_one_t
     )
     why = run(vague, names)
     assert why.startswith(
-        "No level that was tried limits identification to 50 %. Nearest comes natural noise (1 nats a use)"
+        "No level that was tried limits identification to 50 %. Nearest comes natural noise (1 nat a use)"
     )
     assert "and is right for 80 % of new records. The lines below apply it. Measure a somewhat smaller" in why
     assert (names["target"].nats, names["target"].uses) == (2.5, USES)
@@ -438,7 +438,7 @@ def test_candidates_of_owners_are_owners_and_the_lines_of_code_name_them(decisio
     arm = people.arms.set_index(["defense", "level"]).loc[("natural", "1")]
     fano = optimize.brentq(lambda p: special.rel_entr([p, 1 - p], [0.02, 0.98]).sum() - 1.0, 0.03, 0.99)
     assert (arm["candidates"], arm["identified"]) == (50, pytest.approx(fano))
-    told = said(people, "natural, 1 nats a use: ")
+    told = said(people, "natural, 1 nat a use: ")
     assert "all records of one owner together (at most 2)" in told
     assert "holds the 50 owners of its client as candidates" in told
     assert people.next_step[1].endswith("shuffle=True), owner=owners)")

@@ -142,7 +142,7 @@ def test_demonstrated_leakage_is_that_nearest_to_its_bound():
         for variant, value in zip(("demonstrated", "allowed"), values, strict=True)
     )
     assert sentences({"x": table}, {}) == [
-        "Attacks prove 0.5 of the 1 nats about one record that its noisy copies may reveal (one)."
+        "Attacks prove 0.5 of the 1 nat about one record that its noisy copies may reveal (one)."
     ]
 
 

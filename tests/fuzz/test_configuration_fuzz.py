@@ -134,6 +134,7 @@ BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("seed: 2024-13-45", "line 1, column 7: '2024-13-45' is no timestamp"),
         ("a: " + "9" * 5000, "is no int"),
         ("a" * 2**20 + ": 1", "has more than 1048576 bytes"),
+        ("levels: [1:30]", "line 1, column 10: 1:30 means 90 in YAML, to the base of 60"),
         ("a: b: c", "line 1, column 5: mapping values are not allowed"),
     ],
 )

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from leakbound.accounting.dp import Accountant, composed_epsilon, private_nats
 from leakbound.accounting.leakage import PrivacyEvent, Schedule, composed_leakage, composed_nats, repeated
 from leakbound.accounting.risk import bound_text
+from leakbound.words import in_nats
 
 Unit = Literal["record", "owner", "client"]
 LabelKind = Literal["counted", "covered", "uncounted", "none"]
@@ -149,7 +150,7 @@ class Statement:
 
     def _amount(self) -> str:
         """Write ε and nats, for whom they hold, and what of labels they hold."""
-        nats = f"{upper_bound(self.nats)} nats {self.holds}"
+        nats = f"{in_nats(upper_bound(self.nats))} {self.holds}"
         labels = {
             "counted": f", {upper_bound(self.labels)} of them by labels",
             "covered": ", labels included",

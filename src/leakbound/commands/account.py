@@ -32,6 +32,11 @@ _WORDS = {
     "epsilon": "epsilon",
     "delta": "delta",
 }
+_NAME = "provenance.json"
+_ELSEWHERE = (
+    "What else is released states its bound itself: noisy copies in protection.json, a published network in "
+    "statement.json, the uses that a ledger counts by `leakbound ledger show`"
+)
 _NO_BOUNDS = ("networks", "uses", "fresh_uses", "delta")
 
 
@@ -49,12 +54,19 @@ def account(
 
     Example: leakbound account results/quick/runs/digits/mlp/natural-4/n400-b32/provenance.json
     """
-    advice = "give results/PRESET/runs/RUN/provenance.json of a finished training"
+    advice = f"give results/PRESET/runs/RUN/{_NAME} of a finished training"
+    if provenance.is_dir():
+        found = provenance / _NAME
+        raise typer.BadParameter(
+            f"{provenance}: is a folder; {f'give {found}' if found.is_file() else f'{advice}. {_ELSEWHERE}'}"
+        )
     if not provenance.is_file():
-        raise typer.BadParameter(f"{provenance}: there is no such file; {advice}{nearest_path(provenance)}")
+        raise typer.BadParameter(
+            f"{provenance}: there is no such file; {advice}{nearest_path(provenance)}. {_ELSEWHERE}"
+        )
     if not seal_of(provenance).exists():
         raise typer.BadParameter(
-            f"{provenance}: is no file that a training wrote: it has no checksum file; {advice}"
+            f"{provenance}: is no file that a training wrote: it has no checksum file; {advice}. {_ELSEWHERE}"
         )
     record = read_record(provenance, "train")
     noise, source = read_channel(channel, spectrum)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from leakbound.commands import record_options
+from leakbound.words import in_nats
 
 _PathArgument = Annotated[
     Path, typer.Argument(metavar="FILE", parser=record_options.path_of, help="File of the ledger.")
@@ -42,8 +43,8 @@ def show(path: _PathArgument) -> None:
     lines = [f"{opened.path}: a ledger, {opened.about()}, number {opened.number.hex()[:8]}"]
     for mechanism, records, most in opened.channels():
         lines.append(
-            f"{mechanism.name} noise, at most {upper_bound(mechanism.nats(1))} nats a use: {records} records, at most "
-            f"{most} uses of one"
+            f"{mechanism.name} noise, at most {in_nats(upper_bound(mechanism.nats(1)))} a use: {records} records, "
+            f"at most {most} uses of one"
         )
     lines.append(opened.about_labels())
     sys.stdout.write("\n".join(lines) + "\n")

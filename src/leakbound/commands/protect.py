@@ -24,6 +24,7 @@ from leakbound.commands.terminal import counted
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.sheets import digest
 from leakbound.storage.seals import created
+from leakbound.words import in_nats
 
 if TYPE_CHECKING:
     from leakbound.engine.accountant import Account
@@ -427,8 +428,9 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         errs = f"errs by {error:.4g} squared per value"
     plan, planned = statement["planned"], []
     if plan["uses"] > 1:
+        values = in_nats(upper_bound(plan["values"], 6))
         planned = [
-            f"planned          {plan['uses']} uses with fresh noise together: {upper_bound(plan['values'], 6)} nats by "
+            f"planned          {plan['uses']} uses with fresh noise together: {values} by "
             f"the values, {upper_bound(plan['record'], 6)} with the label"
         ]
     lines = [
@@ -436,7 +438,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
-        f"by parts         {upper_bound(leakage['values'], 6)} nats by the values, "
+        f"by parts         {in_nats(upper_bound(leakage['values'], 6))} by the values, "
         f"{upper_bound(leakage['label'])} by the label",
         *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",

@@ -17,6 +17,7 @@ from leakbound.accounting.risk import bound_text as _up
 from leakbound.accounting.statement import state
 from leakbound.commands import record_options
 from leakbound.commands.terminal import text_table
+from leakbound.words import in_nats
 
 if TYPE_CHECKING:
     from leakbound.records.collection import Collection
@@ -159,7 +160,7 @@ def _words(
     facts: dict[str, Any], rows: Sequence[accounting.IdentificationRisk], limits: Sequence[float]
 ) -> str:
     """Write the facts for people. Risks are rounded up, and suggested nats and remaining errors down."""
-    nats = f"{facts['nats']:.6g} nats"
+    nats = in_nats(f"{facts['nats']:.6g}")
     cells = [
         ["among", "guessing", "identified", "as by epsilon", *(f"nats for {limit:g}" for limit in limits)],
         *(_cells(row, limits) for row in rows),

@@ -15,6 +15,7 @@ from leakbound.commands.files import check_outputs, refusing
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.sheets import check_sheet, digest, today, write_sheet
 from leakbound.engine.targets import Capacity, Identification, Leakage, Target
+from leakbound.words import in_nats
 
 
 def check(page: Path, out: Path) -> None:
@@ -42,11 +43,11 @@ def limit_of(target: Target, *, owned: bool = False) -> str:
     """
     together = "one copy" if target.uses in (None, 1) else f"{target.uses} copies together"
     if isinstance(target, Capacity):
-        return f"at most {target.nats:g} nats by each copy of a record"
+        return f"at most {in_nats(f'{target.nats:g}')} by each copy of a record"
     owned = owned or target.records > 1
     subject, of_each = ("all records of one owner together", " of each") if owned else ("one record", "")
     if isinstance(target, Leakage):
-        return f"at most {target.nats:g} nats about {subject} by {together}{of_each}"
+        return f"at most {in_nats(f'{target.nats:g}')} about {subject} by {together}{of_each}"
     if isinstance(target, Identification):
         whom = "an owner, by all records together," if owned else "a record"
         return (

@@ -19,6 +19,7 @@ from leakbound.channels.covariance import Moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.calibrations import Calibration
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.words import in_nats
 
 _MOST = 2**53  # a count that float64 holds exactly
 _AVERAGE = "on average over records like the calibration's"
@@ -91,22 +92,22 @@ class Account:
 
     def __str__(self) -> str:
         """List the numbers, one a line."""
-        printed = "unknown, give steps" if self.printed is None else f"{upper_bound(self.printed, 6)} nats"
+        printed = "unknown, give steps" if self.printed is None else in_nats(upper_bound(self.printed, 6))
         lines = {
             "most used record": f"{self.worst}: {self.uses} uses, {self.fresh_uses} with independent noise",
             "as published, n steps": f"{printed} (loose, and no bound for all records)",
-            "uses added up": f"{upper_bound(self.linear, 6)} nats",
-            "precisions added up": f"{upper_bound(self.joint, 6)} nats",
+            "uses added up": in_nats(upper_bound(self.linear, 6)),
+            "precisions added up": in_nats(upper_bound(self.joint, 6)),
             "labels": "not counted, give classes"
             if self.labels is None
-            else f"{upper_bound(self.labels, 6)} nats",
+            else in_nats(upper_bound(self.labels, 6)),
             (
                 "bound without labels" if self.labels is None else "smallest valid bound"
-            ): f"{upper_bound(self.record, 6)} nats of this record, on average over its distribution"
+            ): f"{in_nats(upper_bound(self.record, 6))} of this record, on average over its distribution"
             + (", plus labels, not counted" if self.labels is None else "")
             + f"; {INDEPENDENT['owner' if self.owned else 'record']}",
-            "average record": f"{upper_bound(self.average, 6)} nats",
-            "all records together": f"{upper_bound(self.dataset, 6)} nats",
+            "average record": in_nats(upper_bound(self.average, 6)),
+            "all records together": in_nats(upper_bound(self.dataset, 6)),
         }
         return "\n".join(f"{name:<22}{value}" for name, value in lines.items())
 
@@ -372,7 +373,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     if account.uses:
         yield f"so far: {account.statement(secure=engine.secure).sentence}"
     if (revealed := account.joint) > target.records * together * (1.0 + _ROUNDING):
-        yield f"by now {upper_bound(revealed, 6)} nats of a record are revealed, more than the other lines are about"
+        amount = in_nats(upper_bound(revealed, 6))
+        yield f"by now {amount} of a record are revealed, more than the other lines are about"
     if together > (calibrated := calibration.information(uses)) * (1.0 + _ROUNDING):
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
     if (private := engine.own_capacity) is not None and private.records > 1:
@@ -446,7 +448,7 @@ def _label_assumption(labels: Any) -> str:
         return f"labels are released as they are: {upper_bound(math.log(labels.classes))} nats on top for a label"
     return (
         f"a label passes randomized response, which keeps it with a probability of {response.keep:.4g} "
-        f"(ε = {upper_bound(response.epsilon)}): {upper_bound(response.capacity)} nats on top for a label. It is drawn "
-        "once for each record under the key of a ledger or state; another key or response draws again and adds its "
-        "nats. The order of batches does not depend on labels"
+        f"(ε = {upper_bound(response.epsilon)}): {in_nats(upper_bound(response.capacity))} on top for a label. It is "
+        "drawn once for each record under the key of a ledger or state; another key or response draws again and adds "
+        "its nats. The order of batches does not depend on labels"
     )

@@ -88,11 +88,11 @@ class PictureForm:
             image = _of_16_bits(image, *(self.span or (0, 65_535)))
         if self.color:
             image = _colored(image, self.color)
-        remedy = " Or give --color rgb or --color gray, which convert it."
+        remedy = "Convert it. Or give --color rgb or --color gray, which convert it."
         if image.mode.startswith("I"):
             remedy = (
-                " Or give --range, the levels that become black and white, e.g. 0 4095 for the 12 bits of an X-ray; "
-                "--color gray takes all of 0 to 65535."
+                "Give --range, the levels that become black and white, e.g. 0 4095 for the 12 bits of an X-ray; or "
+                "--color gray, which takes all of 0 to 65535."
             )
         check_mode(image.mode, place, remedy)
         return ImageOps.fit(image, (self.side, self.side)) if self.side else image
@@ -163,7 +163,7 @@ def decode(
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def check_mode(mode: str, place: str, remedy: str = "") -> None:
+def check_mode(mode: str, place: str, remedy: str = "Convert it.") -> None:
     """Refuse an image that is neither 8-bit grey nor RGB.
 
     Raises:
@@ -171,7 +171,7 @@ def check_mode(mode: str, place: str, remedy: str = "") -> None:
     """
     if mode not in ("L", "RGB"):
         raise DatasetError(
-            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. Convert it.{remedy}"
+            f"{place}: the image has mode {mode!r}, allowed are 8-bit grey ('L') and 'RGB'. {remedy}"
         )
 
 

@@ -14,6 +14,7 @@ import typer
 from leakbound import storage
 from leakbound.commands import own_records, record_options
 from leakbound.commands.terminal import counted
+from leakbound.words import in_nats
 from leakbound_lab import datasets
 from leakbound_lab.config.data import ORIGINALS, DatasetConfig
 from leakbound_lab.registries import DATASETS
@@ -88,7 +89,7 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
         f"from it by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.identified:.0%} of "
         "the records are identified.",
         "Behind a channel the network sees a noisy picture, and no attacker can recover more than that picture: at "
-        f"{strictest.capacity:g} nats the attacker's estimates err by {strictest.mse:.2g}, and it identifies "
+        f"{in_nats(f'{strictest.capacity:g}')} the attacker's estimates err by {strictest.mse:.2g}, and it identifies "
         f"{strictest.identified:.1%} of the records; no attacker identifies more than {strictest.most:.1%} on average.",
         "Fewer nats leak less and cost accuracy, which leakbound measures; each further use of a record leaks more.",
     ]
@@ -100,7 +101,9 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Show
 
     uploads = [
         {
-            "name": "undefended" if upload.capacity is None else f"behind κ = {upload.capacity:g} nats",
+            "name": "undefended"
+            if upload.capacity is None
+            else f"behind κ = {in_nats(f'{upload.capacity:g}')}",
             "seen": _strip(upload.seen),
             "recovered": _strip(upload.recovered),
             "mse": upload.mse,

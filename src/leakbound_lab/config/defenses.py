@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
 
 from leakbound.registry import SHAPES
+from leakbound.words import in_nats
 from leakbound_lab.config.data import IMAGE_SIDE, MOST_COLORS, BoxWeights
 from leakbound_lab.config.series_style import SeriesStyle, Styles
 from leakbound_lab.config.settings import Name, Rates, Settings, Target, class_of
@@ -18,6 +19,7 @@ from leakbound_lab.registries import MECHANISMS
 NOISE_BATCHES = 8
 """Batches whose noise along principal directions is drawn at once. One matrix product for all is twice as
 fast."""
+_NATS = "{} nats"
 _STEPS = "leakbound_lab.training.client_steps"
 _ALONG_AXES = {"white", "least_power", "rate_distortion"}  # shapes whose noise needs a matrix product
 
@@ -120,7 +122,10 @@ class Defense(Settings):
         """
         if level is None:
             return ""
-        return self.level_form.format(level_text(level)) if unit else level_text(level)
+        text = level_text(level)
+        if not unit:
+            return text
+        return in_nats(text) if self.level_form == _NATS else self.level_form.format(text)
 
     def records_in_step(self, level: float | None, batch_size: int) -> int:
         """Return the number of records that one step averages over."""
@@ -237,7 +242,7 @@ class ChannelDefense(Defense):
         "least_power": SeriesStyle("least power", "#66CCEE", "D"),
         "rate_distortion": SeriesStyle("rate-distortion", "#AA3377", "P"),
     }
-    level_form: ClassVar[str] = "{} nats"
+    level_form: ClassVar[str] = _NATS
 
     mechanism: Literal["channel"] = "channel"
     shape: Name = "natural"
@@ -511,7 +516,7 @@ class PACPrivacy(Defense):
     trainer: ClassVar[str] = "leakbound_lab.training.pac:train_pac"
     client_step: ClassVar[str] = "leakbound_lab.training.pac:MeasuredNoiseStep"
     styles: ClassVar[Styles] = {"pac": SeriesStyle("PAC privacy", "#009988", "P")}
-    level_form: ClassVar[str] = "{} nats"
+    level_form: ClassVar[str] = _NATS
     timed_as: ClassVar[str] = "dpsgd"
 
     mechanism: Literal["pac"] = "pac"

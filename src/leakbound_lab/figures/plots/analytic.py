@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from leakbound.words import in_nats
 from leakbound_lab.claims.selection import require, select, select_or_nothing
 from leakbound_lab.config.settings import Settings
 from leakbound_lab.figures import style
@@ -78,7 +79,7 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
             capacity = float(select(chosen, {"metric": "capacity", "noise": noise})["value"].iloc[0])
             note: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "size": 7.0}
             axes.text(0.02, 0.96, f"W = {weight:g}", **note)
-            axes.text(0.98, 0.96, f"C = {capacity:.3g} nats", ha="right", **note)
+            axes.text(0.98, 0.96, f"C = {in_nats(f'{capacity:.3g}')}", ha="right", **note)
             axes.set_ylim(0, 1.3 * float(clean["value"].max()))
             axes.set_xlim(clean["gradient"].min(), clean["gradient"].max())
     figure.supxlabel("gradient 2WD", fontsize=style.FONT_SIZE)
@@ -112,7 +113,7 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
         if order == "alone":
             axes.set_xscale("log")
     entries = [
-        handle(f"κ = {level:g} nats before", color=color, alpha=shade)
+        handle(f"κ = {in_nats(f'{level:g}')} before", color=color, alpha=shade)
         for level, shade in zip(levels, shades, strict=True)
     ]
     legend(figure, entries if len(levels) > 1 else [])

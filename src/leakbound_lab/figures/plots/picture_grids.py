@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leakbound.words import in_nats
 from leakbound_lab.claims.selection import EmptySelectionError, SelectionError, require, select
 from leakbound_lab.config.series_style import SeriesStyle
 from leakbound_lab.config.settings import Settings
@@ -88,7 +89,7 @@ def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
             values = shown[shown["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
             series = _RECORD if name == "none" else style.style_of(name)
             grid[row, column].plot(2 * values - 1, color=series.color, lw=1.6 if name == "none" else 0.8)
-        grid[row, column].set_title(f"κ = {level:g} nats" if row == 0 else "")
+        grid[row, column].set_title(f"κ = {in_nats(f'{level:g}')}" if row == 0 else "")
     figure.supxlabel("value of the record, in the order of its columns", fontsize=style.FONT_SIZE)
     figure.supylabel("as networks receive it, −1 to 1", fontsize=style.FONT_SIZE)
     legend(

@@ -11,6 +11,7 @@ import pandas as pd
 
 from leakbound.accounting.risk import bound_text
 from leakbound.accounting.statement import upper_bound
+from leakbound.words import in_nats
 from leakbound_lab.claims.evaluation import VERDICTS
 from leakbound_lab.config.catalogue import FigureConfig
 from leakbound_lab.config.data import size_of
@@ -283,7 +284,7 @@ def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
             shown = bound_text(shares["demonstrated"][best], ROUND_FLOOR)
             allowed = bound_text(shares["allowed"][best])
             release = metric.replace("images", "noisy copies").removesuffix("_nats").replace("_", " ")
-            proven = f"Attacks prove {shown} of the {allowed} nats about one record"
+            proven = f"Attacks prove {shown} of the {in_nats(allowed)} about one record"
             yield f"{proven} that its {release} may reveal ({run})."
             return
 
