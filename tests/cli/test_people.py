@@ -329,7 +329,9 @@ def test_demo_is_one_page_whose_pictures_decode_and_whose_errors_grow(tmp_path, 
     monkeypatch.setattr(demo, "_PICTURES", 1)
     monkeypatch.setattr(demo, "_CAPACITIES", {1: (30.0, 2.0)})
     succeeded("demo")
+    succeeded("demo", "--out", "again.html")
     page = (tmp_path / "demo.html").read_text(encoding="utf-8")
+    assert page == (tmp_path / "again.html").read_text(encoding="utf-8")
     pictures = [base64.b64decode(one) for one in re.findall(r'src="data:image/png;base64,([^"]+)"', page)]
     true, same, again, _, strong, _, weak = (np.asarray(Image.open(io.BytesIO(one)), float) for one in pictures)
     assert true.shape == (32, 32)

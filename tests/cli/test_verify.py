@@ -12,6 +12,7 @@ from leakbound import storage
 from leakbound_lab.config import reading
 from leakbound_lab.jobs.job import Job
 from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.results import of_other_settings
 
 FIGURES = Path(__file__).parents[2] / "config/figures"
 
@@ -94,6 +95,10 @@ def test_results_of_other_settings_are_named_with_what_differs_and_can_be_made_a
     config = yaml.safe_load(Path("shown.yaml").read_text())
     config["training"] = {"learning_rates": [0.25]}
     Path("shown.yaml").write_text(yaml.safe_dump(config))
+    now = job_list(reading.load(Path("shown.yaml"))).of("train")[0]
+    told = storage.read_json(path)
+    assert [*of_other_settings([now], [told])] == [now]  # which the page of the report counts
+    assert not [*of_other_settings([jobs.of("train")[0]], [told])]
     code, (line, whole) = verify()
     assert code == 1
     assert line.startswith(f"{path}: outdated: other settings made it: training.learning_rates was [0.0")

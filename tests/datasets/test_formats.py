@@ -421,7 +421,7 @@ def test_tiff_of_8_and_16_bits_is_read_in_folders_and_from_the_hub(tmp_path):
     grey = pictures(tmp_path / "grey", ".tif", lambda n: Image.fromarray(PIXELS[n, ..., 0]))
     np.testing.assert_array_equal(read_collection(grey).values[:, 0], PIXELS[:3, ..., 0])
     deep = pictures(tmp_path / "deep", ".tiff", lambda n: Image.fromarray(levels[n]))
-    with pytest.raises(DatasetError, match="allowed are 8-bit grey .'L'. and 'RGB'. Give --range, the levels that become black and white"):
+    with pytest.raises(DatasetError, match=r"and 'RGB'\. Give --range, the levels that become black and white"):
         read_collection(deep)
     expected = np.rint(levels * (255 / 4095)).astype(np.uint8)
     ranged = PictureForm(span=(0, 4095))

@@ -280,6 +280,19 @@ def test_names_are_text_and_never_markup(report, study, drawn):
 NO_CLAIMS = pd.DataFrame(columns=["paper", "figure", "claim", "dataset", "model", "verdict"])
 
 
+def test_equal_reports_give_equal_pages(report):
+    assert page(report) == page(dataclasses.replace(report))
+
+
+def test_results_of_other_settings_are_said_first(report):
+    """A run that looked at the times of files alone kept them, and the page did not say so."""
+    others = dataclasses.replace(report, provenance={**report.provenance, "jobs": 28, "other_settings": 3})
+    first = "Made by other settings than this configuration's: 3 of 28 results. leakbound verify names them"
+    assert others.sentences[0].startswith(first)
+    assert first in Page(page(others)).text
+    assert others.sentences[1:] == report.sentences
+
+
 def test_configuration_without_figures_and_claims_has_a_page(config):
     made = Page(page(Report(config, [], NO_CLAIMS, {})))
     assert "No figure of this configuration makes a claim" in made.text

@@ -116,6 +116,8 @@ def test_a_training_of_an_earlier_version_is_refused_by_publish_and_by_the_repor
 @pytest.mark.parametrize("arm", ["natural-4", "rate_distortion-4", "natural_frozen-4", "dpsgd-1", "channel_dpsgd-1"])
 def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothing_else(project, arm):
     publish(arm, "--replica", 1)
+    succeeded("publish", run_of(arm), "--out", "again", "--replica", 1)
+    assert [Path("again", name).read_bytes() == Path("out", name).read_bytes() for name in FILES] == [True] * len(FILES)
     channel = not arm.startswith("dp")
     assert files_in(Path("out")) == sorted([*FILES, *(["channel.safetensors"] if channel else [])])
     assert stat.S_IMODE(Path("out").stat().st_mode) == 0o755

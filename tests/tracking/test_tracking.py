@@ -291,17 +291,18 @@ def test_run_names_its_data_once_and_its_experiment_is_of_the_kind_that_trains(u
 
 
 def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
-    """They are sorted by defense, and then by level as a number."""
+    """They are sorted by defense, and then by level as a number; untrained networks, without accuracy, come last."""
     connect(uri).create_experiment("quicker/digits")
     for level in (16.0, 0.25):
         push(record(facts=dataclasses.replace(FACTS, slug=f"natural-{level}", level=level)), uri)
     push(record(facts=dataclasses.replace(FACTS, slug="none", defense="dpsgd", level=2.0)), uri)
+    push(record(facts=dataclasses.replace(FACTS, slug="untrained", defense="clipping", level=1.0, rounds=0)), uri)
     made = push(accounted(), uri)["experiment_id"]
     page = f"/#/experiments/{made}/runs?workflowType=machine_learning&viewStateShareKey=leakbound"
     assert pages(uri, "quick") == {"quick/digits": page}
     view = json.loads(connect(uri).get_experiment(made).tags["mlflow.sharedViewState.leakbound"])
     runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
-    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "4", "16"]
+    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "4", "16", "1"]
     run = runs[2]
     assert run.data.metrics.keys() >= {
         "brief/accuracy",

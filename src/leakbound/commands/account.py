@@ -56,9 +56,9 @@ def account(
     """
     advice = f"give results/PRESET/runs/RUN/{_NAME} of a finished training"
     if provenance.is_dir():
-        found = provenance / _NAME
+        inside = provenance / _NAME
         raise typer.BadParameter(
-            f"{provenance}: is a folder; {f'give {found}' if found.is_file() else f'{advice}. {_ELSEWHERE}'}"
+            f"{provenance}: is a folder; {f'give {inside}' if inside.is_file() else f'{advice}. {_ELSEWHERE}'}"
         )
     if not provenance.is_file():
         raise typer.BadParameter(

@@ -294,6 +294,7 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
     recorded = [job for job in made if "provenance" in job.outputs]
     computed = [job for job in recorded if job.step not in ("prepare", "calibrate")]
     jobs = [storage.read_json(output(root, job.step, job.name, "provenance")) for job in computed]
+    differing = [*of_other_settings(computed, jobs)]
     written = ((job.name, output(root, "prepare", job.name, "provenance")) for job in made.of("prepare"))
     # Large files may have been left elsewhere.
     prepared = {name: path for name, path in written if path.is_file()}
@@ -301,6 +302,7 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         "preset": config.preset,
         "config_hash": settings_hash(config.model_dump(mode="json")),
         "jobs": len(jobs),
+        "other_settings": len(differing),
         "commits": dict(Counter(str(job["commit"]) for job in jobs)),
         "dirty": any(job["dirty"] for job in jobs),
         "devices": dict(Counter(job["device"] for job in jobs)),
@@ -310,6 +312,20 @@ def summary(root: Path, made: JobList) -> dict[str, Any]:
         "leakage": composed(root, made),
         "steps": _costs(root, made),
     }
+
+
+def of_other_settings(jobs: Iterable[Job], records: Iterable[Mapping[str, Any]]) -> Iterator[Job]:
+    """Yield the jobs whose results were made by other settings than the configuration's.
+
+    Snakemake makes such results again, unless ``--rerun-triggers mtime`` has it look at the times of files alone.
+
+    Args:
+        jobs: Jobs of the configuration.
+        records: Provenance of the result of each. One without settings, as earlier versions wrote it, is left out.
+    """
+    for job, record in zip(jobs, records, strict=True):
+        if "settings" in record and record["settings"] != json.loads(job.settings_text()):
+            yield job
 
 
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:

@@ -108,5 +108,9 @@ class RunFacts:
 
     @property
     def order(self) -> str:
-        """Text by which MLflow, which compares texts, sorts defenses, and their levels as numbers."""
-        return self.defense if self.level is None else f"{self.defense} {self.level:018.6f}"
+        """Text by which MLflow, which compares texts, sorts defenses, and their levels as numbers.
+
+        Untrained networks, which have no accuracy, come after all others.
+        """
+        last = "~ " if self.rounds == 0 else ""
+        return f"{last}{self.defense}" if self.level is None else f"{last}{self.defense} {self.level:018.6f}"

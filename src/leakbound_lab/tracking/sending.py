@@ -25,7 +25,9 @@ _VIEW = {
     "searchFilter": "tags.replica IS NULL",
     "selectedColumns": _COLUMNS,
     "columnOrder": _COLUMNS,
-    "columnWidths": {column: 165 if column.startswith("metrics") else 90 for column in _COLUMNS},
+    "columnWidths": {
+        column: 90 if column.startswith("tags") else 40 + 7 * len(column) for column in _COLUMNS
+    },
 }
 _KIND = {  # without it MLflow shows pages for chatbots, and the columns that each user last chose
     "mlflow.experimentKind": "custom_model_development",

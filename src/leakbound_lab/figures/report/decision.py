@@ -14,6 +14,7 @@ from leakbound.accounting.dp import gaussian_steps
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import bound_text, dp_naming_bound, identification_information, naming_bound
 from leakbound.accounting.statement import Statement
+from leakbound.words import in_nats
 from leakbound_lab.claims.statistics import Estimate, mean_interval
 from leakbound_lab.config.comparing import shares
 from leakbound_lab.config.data import size_of
@@ -277,8 +278,9 @@ class Decision:
 
     def _text(self, name: str, **values: Any) -> str:
         """Fill in a template of sentences."""
-        template = templates(trim_blocks=True, lstrip_blocks=True).get_template(name)
-        return template.render(decision=self, **_BOUNDS, **values)
+        surroundings = templates(trim_blocks=True, lstrip_blocks=True)
+        surroundings.filters["in_nats"] = in_nats
+        return surroundings.get_template(name).render(decision=self, **_BOUNDS, **values)
 
 
 def decision_page(decision: Decision) -> str:

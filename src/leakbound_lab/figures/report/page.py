@@ -119,9 +119,16 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences that open the page: verdicts, membership inference, demonstrated leakage."""
+        """Sentences that open the page: results of other settings, verdicts, membership, demonstrated leakage."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
-        return overview.sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
+        opening = overview.sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
+        if others := self.provenance.get("other_settings"):
+            opening.insert(
+                0,
+                f"Made by other settings than this configuration's: {others} of {self.provenance['jobs']} results. "
+                "leakbound verify names them, and snakemake without --rerun-triggers makes them again.",
+            )
+        return opening
 
 
 def page(report: Report) -> str:
