@@ -107,7 +107,7 @@ def test_jobs_ask_for_what_the_configuration_says(queue):
     assert {job.work: (job.memory, job.time, job.gpus) for job in made.seen.values()} == {
         "rule_data_covariance_prepare": ("3000M", "1:00:00", "N/A"),
         "rule_channels_calibrate_spectrum": ("1100M", "22:00", "N/A"),
-        "rule_train_wildcards_digits_lenet_natural-4_8_16": ("1700M", "1:10:00", "gres:gpu:1"),
+        "rule_train_wildcards_digits_lenet_natural-4_n8-b16": ("1700M", "1:10:00", "gres:gpu:1"),
     }
     assert json.loads((made.folder / provenance).read_text())["settings"]["replicas"] == 2
 

@@ -1,5 +1,6 @@
 """The profile of the cluster against rules and presets; needs no SLURM."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -40,3 +41,18 @@ def test_groups_that_the_docs_name_can_be_made(tmp_path):
     found = subprocess.run(words, cwd=made, env=environment(made), capture_output=True, text=True)
     assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
     assert "Group job run" in found.stdout + found.stderr
+
+
+def test_recover_names_the_cancelled_jobs_that_it_waits_for(tmp_path):
+    """A queue that keeps a cancelled job for two answers, and one of another folder for ever."""
+    (tmp_path / "bin").mkdir()
+    queue = f'echo >> {tmp_path}/asked\n[ $(wc -l < {tmp_path}/asked) -gt 3 ] || echo "7 $PWD"\necho "8 /elsewhere"'
+    programs = {"squeue": queue, "scancel": f'echo "$@" >> {tmp_path}/cancelled', "snakemake": "echo header"}
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / PROFILE / "recover"], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "cancelled").read_text() == "7\n"
+    assert done.stderr == "waiting until these cancelled jobs have left the queue: 7 \n"
