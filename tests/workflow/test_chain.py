@@ -253,6 +253,7 @@ def test_page_holds_every_figure_and_leads_to_every_run_of_its_planes(finished):
     [
         (f"attacks/{RUN}/membership.parquet", "attack"),
         (f"attacks/{RUN}/membership.json", "attack"),
+        (f"attacks/{RUN}/membership.safetensors", "attack"),
         (f"tracking/{RUN}.json", "log"),
         ("figures/tan2024/fig04.svg", "figures"),
         ("tables/capacity.parquet", "tabulate"),

@@ -78,10 +78,10 @@ TABLE_FILES = [TABLE.file("tabulate", name) for name in TABLE.tables]
 CLAIMS = RESULTS_MADE.files("claims")
 FIGURES = RESULTS_MADE.files("plot")
 TRACKED_RUNS = RESULTS_MADE.files("log")
-# The page shows everything but weights and the arrays of attacks, and of these the scores, which tables are made from too.
-SHOWN = [
-    path for path in RESULTS_MADE.files("train", "attack", "federate", "measure") if not path.endswith("safetensors")
-]
+# Of runs, what pages and tables are made from: all but weights and arrays, and of these the scores of membership.
+SCORES = {path for path in files_read("tabulate", "", "attack") if path.endswith("safetensors")}
+OF_RUNS = RESULTS_MADE.files("train", "attack", "federate", "measure")
+SHOWN = [path for path in OF_RUNS if path in SCORES or not path.endswith("safetensors")]
 
 os.environ[coordination.COORDINATOR] = str(os.getpid())
 
