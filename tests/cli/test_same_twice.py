@@ -54,7 +54,6 @@ ELSEWHERE = {
     "export": "test_a_picture_has_the_width_of_a_column_embedded_fonts_and_the_same_bytes_again",
     "compare": "test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again",
     "verify": "test_weights_that_are_gone_are_named_and_made_again",
-    "diff": "test_results_differ_from_themselves_in_nothing_and_from_others_in_what_was_changed",
     "sync": "test_push_replaces_the_run_and_leaves_every_value_once",
     "step": "test_run_that_is_killed_again_and_again_ends_as_if_nothing_had_happened",
 }
