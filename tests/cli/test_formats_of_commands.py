@@ -121,6 +121,11 @@ def test_missing_values_are_left_out_or_filled_in_and_the_statement_says_how_man
     assert statement["records"] == 198
     assert any("2 records, of which something is missing" in text for text in statement["assumed"])
     assert "2 records lack something and are left out" in outcome.message
+    succeeded("protect", *words, "--missing", "median", *TARGET, "--out", "filled")
+    statement = json.loads(Path("filled/protection.json").read_text())
+    assert statement["records"] == 200
+    said = "2 missing values are medians of the public records in front of the noise, like measurements"
+    assert said in statement["assumed"]
     said = refusal(
         "protect", "public.csv", "--calibrate-to-own", "--label", "income", "--resize", 8, *TARGET, "--out", "o"
     )

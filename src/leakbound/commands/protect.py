@@ -398,6 +398,9 @@ def _assumed(
         )
     if private.left_out:
         yield f"{private.left_out} records, of which something is missing, were left out and have no copy"
+    if private.filled:
+        of = "public records" if public is not None else "records themselves"
+        yield f"{private.filled} missing values are medians of the {of} in front of the noise, like measurements"
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     if private.scale is not None:

@@ -55,6 +55,7 @@ class Collection:
         stored: Form of a table or of arrays, for copies.
         encoding: What texts and missing values of a table were replaced by.
         left_out: How many records were left out, because something is missing.
+        filled: How many missing values of a table medians have taken the place of.
         deep: Whether pictures have 16 bits in their files.
     """
 
@@ -70,6 +71,7 @@ class Collection:
     stored: StoredTable | StoredArrays | None = None
     encoding: Encoding | None = None
     left_out: int = 0
+    filled: int = 0
     deep: bool = False
 
     def __len__(self) -> int:
@@ -192,7 +194,12 @@ def _table_of(path: Path, table: Table, label: str, fits: Callable[[tuple[int, .
     shape = table.values.shape[1:]
     fits(shape)
     values = table.values.reshape(len(table.values), *(shape if shape[0] > 1 else shape[1:]))
-    facts: dict[str, Any] = {"stored": table.stored, "encoding": table.encoding, "left_out": table.left_out}
+    facts: dict[str, Any] = {
+        "stored": table.stored,
+        "encoding": table.encoding,
+        "left_out": table.left_out,
+        "filled": table.filled,
+    }
     return Collection(
         path, "table", values, table.labels, table.classes, table.columns, column=label, **facts
     )

@@ -82,6 +82,7 @@ class Table:
         stored: Form in which it is stored, for copies of its records.
         encoding: What texts and missing values were replaced by.
         left_out: How many records were left out, because a value or the label is missing.
+        filled: How many missing values medians have taken the place of.
     """
 
     origin: str
@@ -92,6 +93,7 @@ class Table:
     stored: StoredTable | StoredArrays
     encoding: Encoding
     left_out: int = 0
+    filled: int = 0
 
     def advice(self) -> str | None:
         """Say which noise suits columns of zeros and ones, or of whole numbers. None if there are none."""
@@ -289,6 +291,7 @@ def _of_frame(
         _stored_as(frame, label, first, columns.parts, columns.encoders.keys()),
         Encoding(columns.encoders, medians),
         left_out=int((~rows).sum()),
+        filled=int(holes.sum()) if missing == "median" else 0,
     )
 
 
