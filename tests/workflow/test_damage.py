@@ -62,7 +62,7 @@ def test_damage_is_refused_by_the_job_that_meets_it_then_found_and_made_again(wh
     silently(weights, bytes(content))
 
     monkeypatch.setenv(ANEW, "1")  # else the attacks are put back, as nothing is known to have changed
-    failed = copied.snakemake("--forcerun", "--", str(scores))
+    failed = copied.snakemake("--force", "--", str(scores))
     assert failed.returncode != 0
     monkeypatch.delenv(ANEW)
     log = Path(f"results/tiny/logs/attack/{ONE}.log").read_text()
