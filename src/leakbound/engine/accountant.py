@@ -76,13 +76,13 @@ class Account:
         return self.group is not None
 
     def statement(self, *, secure: bool) -> Statement:
-        """State what was computed from the noisy records reveals.
+        """State what values computed from the noisy records reveal.
 
         Args:
             secure: Whether no seed repeats the noise.
         """
         return state(
-            "what was computed from the noisy records",
+            "values computed from the noisy records",
             secure=secure,
             labels="uncounted" if self.labels is None else self.labels,
             added=self.record - (self.labels or 0.0),
