@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Runs and tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-all test-long fuzz test-flower test-frameworks test-storage test-slurm slurm-faults \
+.PHONY: run open bench gpu gpu-wheels gpu-images gpu-run gpu-merge test test-shapes test-all test-long fuzz test-flower test-frameworks test-storage test-slurm slurm-faults \
   chaos report ui check lock site reference figures sbom release findings
 
 run: .venv/ready
@@ -26,10 +26,15 @@ SLOW ?=
 test: .venv/ready
 	$(if $(SLOW),FUZZ=1500 )$(PYTEST)$(if $(SLOW), -m "slow or not slow" --durations=60 --durations-min=5)
 
+# The same where arrays are computed with, while shapes and types of all arguments are checked: up to twice the time.
+test-shapes: .venv/ready
+	$(PYTEST) --jaxtyping-packages=leakbound,leakbound_lab,beartype.beartype \
+	  $(addprefix tests/,accounting attacks channels models papers training)
+
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 1,500 cases of bad input.
 # Simulations of error rates are four times as long as in CI, and all presets are listed.
 test-all: export THOROUGH := 1
-test-all: test test-long
+test-all: test test-shapes test-long
 
 test-long: .venv/ready
 	$(PYTEST) -m slow
