@@ -134,7 +134,7 @@ def test_published_folder_holds_one_replica_its_channel_and_its_event_and_nothin
         kept = {"variances", "ratios"} | ({"gain"} if arm == "rate_distortion-4" else set())
         assert header(Path("out/channel.safetensors")).keys() == kept
     event, statement = (storage.read_json(f"out/{name}.json", sealed=False) for name in ("event", "statement"))
-    assert event.keys() == PrivacyEvent.__dataclass_fields__.keys() - {"unit", "rows", "records"}
+    assert event.keys() == PrivacyEvent.__dataclass_fields__.keys() - {"unit", "rows", "records", "bands"}
     assert statement.keys() == {"run", "leakbound", "labels", "replica", "replicas", "statement", "statements"}
     secret = "dp" in arm  # of a secret sample nothing is counted
     assert event["uses"] == (event["steps"] if secret else 2)
