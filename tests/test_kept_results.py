@@ -246,7 +246,7 @@ SOME = {
 ALL = (
     *("pmidp_unequal", "pmidp_rate", "pmidp_levels", "pmidp_sampled", "resnet10", "comparison", "uploads"),
     "uploads_clients",
-    *("uploads_resnet10", "what_wins", "pac", "networks_recipes", "gpu_table02", "lengths_rest"),
+    *("uploads_resnet10", "what_wins", "pac", "correlated", "networks_recipes", "gpu_table02", "lengths_rest"),
 )
 
 
