@@ -132,6 +132,15 @@ def test_missing_values_are_left_out_or_filled_in_and_the_statement_says_how_man
     assert "--resize: public.csv holds a table" in said
 
 
+def test_the_statement_says_which_missing_texts_are_a_category():
+    for name, count, seed in (("mine.csv", 200, 0), ("public.csv", 300, 1)):
+        frame = adults(count, seed)
+        frame.loc[[3, 4], "work"] = None
+        frame.to_csv(name, index=False)
+    statement, _ = stated("mine.csv", "--public", "public.csv", "--label", "income", "--categories", "work")
+    assert "a text that is missing is a category like others, in 'work'" in statement["assumed"]
+
+
 def test_few_records_are_spoken_of():
     np.save("mine.npy", DRAW.normal(size=(30, 200)))
     np.save("public.npy", DRAW.normal(size=(40, 200)))

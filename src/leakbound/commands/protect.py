@@ -401,6 +401,9 @@ def _assumed(
     if private.filled:
         of = "public records" if public is not None else "records themselves"
         yield f"{private.filled} missing values are medians of the {of} in front of the noise, like measurements"
+    encoders = private.encoding.categories if private.encoding is not None else {}
+    if missing := [name for name, encoder in encoders.items() if "" in encoder.categories_[0]]:
+        yield f"a text that is missing is a category like others, in {', '.join(map(repr, missing))}"
     if copies:
         yield f"{copies} records are copies of others, and have the same noisy copy, which shows it"
     if private.scale is not None:
