@@ -246,7 +246,17 @@ SOME = {
 ALL = (
     *("pmidp_unequal", "pmidp_rate", "pmidp_levels", "pmidp_sampled", "resnet10", "comparison", "uploads"),
     "uploads_clients",
-    *("uploads_resnet10", "what_wins", "pac", "correlated", "networks_recipes", "gpu_table02", "lengths_rest"),
+    *(
+        "uploads_resnet10",
+        "what_wins",
+        "pac",
+        "correlated",
+        "van_trees",
+        "van_trees_gradients",
+        "networks_recipes",
+        "gpu_table02",
+        "lengths_rest",
+    ),
 )
 
 
