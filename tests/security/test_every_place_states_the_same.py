@@ -214,7 +214,9 @@ def texts_with_numbers(path: Path) -> list[str]:
     def text(node: ast.expr) -> str:
         if isinstance(node, ast.JoinedStr):
             return "".join(map(text, node.values))
-        return "#" if isinstance(node, ast.FormattedValue) else str(node.value)
+        if isinstance(node, ast.FormattedValue):
+            return "# nats" if "in_nats(" in ast.unparse(node.value) else "#"
+        return str(node.value)
 
     return [text(node) for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.JoinedStr)]
 
