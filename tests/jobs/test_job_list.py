@@ -436,14 +436,26 @@ def test_the_usual_precision_is_no_setting_of_a_job():
     assert "precision" not in settings_of(job_list(), "train", PLAIN_RUN)["training"]
 
 
-@pytest.mark.parametrize("trail", CHANGES, ids=".".join)
-def test_every_setting_reaches_a_job(trail):
-    values = plain_values()
+def with_change(values: dict, trail: tuple[str, ...]) -> str:
+    """What jobs are told if one setting is another one."""
     inner = values
     for key in trail[:-1]:
         inner = inner.setdefault(key, {})
     inner[trail[-1]] = CHANGES[trail]
-    assert all_settings(reading.config_of(values, "test")) != unchanged_settings(), f"{trail} reaches no job"
+    return all_settings(reading.config_of(values, "test"))
+
+
+@pytest.mark.parametrize("trail", [one for one in CHANGES if one[:2] != ("attacks", "van_trees")], ids=".".join)
+def test_every_setting_reaches_a_job(trail):
+    assert with_change(plain_values(), trail) != unchanged_settings(), f"{trail} reaches no job"
+
+
+@pytest.mark.parametrize("name", ["axes", "draws"])
+def test_settings_of_a_bound_that_the_quick_preset_does_not_have_reach_its_jobs(name):
+    values = plain_values()
+    values["studies"]["gradient_inversion"]["attacks"] = ["gradient_inversion", "van_trees"]
+    unchanged = all_settings(reading.config_of(copy.deepcopy(values), "test"))
+    assert with_change(values, ("attacks", "van_trees", name)) != unchanged
 
 
 @pytest.mark.parametrize(("device", "gpus", "used"), [("auto", 0, "cpu"), ("auto", 1, "auto"), ("cuda", 0, "cuda")])

@@ -130,11 +130,10 @@ def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
-    assert int(body["total"].split()[1]) == len(made_together(jobs)) < 80
+    assert int(body["total"].split()[1]) == len(made_together(jobs)) < 90
     counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
     assert sum(map(int, counts.values())) == len(made_together(jobs))
-    # One job attacks the untrained networks of a defense at all levels.
-    assert counts["attack"] == str(len({re.sub("-[^/]+/n0-", "/n0-", run) for run in jobs.table.runs}))
+    assert counts["attack"] == str(len(jobs.table.runs))  # the attacks on a run are one job
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
     for name in QUICK.datasets:
