@@ -93,9 +93,7 @@ _METHODS = 3  # searches for a record of a batch, on average
 _RELUS = 200  # in the first layer of the widest perceptron
 _ROW = 250  # products of a matrix that take as long as drawing a number for a row, and comparing it with a direction
 _SYSTEM = 10  # the same for a product in a system of as many equations as a batch has records
-_DECOMPOSED = (
-    20  # products for each cube of the dimension, of eigenvectors, an inverse and the channel's information
-)
+_DECOMPOSED = 20  # products for d³: eigenvectors, an inverse, what a channel tells
 _KINKED = 9  # searches for a single record behind ReLU and pooling
 
 

@@ -41,17 +41,8 @@ _PURPOSE = "van_trees"
 _TANGENTS = 32  # directions differentiated at once
 _SQUARED_RANGE = 4.0  # pixels are on [-1, 1], and errors are stated on [0, 1]
 _KINKS = (
-    "Relu",
-    "MaxPool",
-    "Max",
-    "Min",
-    "Abs",
-    "Clamp",
-    "Threshold",
-    "Hardtanh",
-    "Hardsigmoid",
-    "Hardswish",
-    "Sort",
+    *("Relu", "MaxPool", "Max", "Min", "Abs", "Clamp", "Threshold"),
+    *("Hardtanh", "Hardsigmoid", "Hardswish", "Sort"),
 )
 
 
