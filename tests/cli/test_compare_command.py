@@ -1,5 +1,6 @@
 """`leakbound compare` up to the run, which takes minutes: what it writes, and what it refuses."""
 
+import io
 import os
 import shutil
 from collections.abc import Sequence
@@ -8,12 +9,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
+from scipy.io import savemat
 
 from calling import refusal, succeeded
 from images import class_folders
+from leakbound.records.collection import png
+from leakbound.records.records import first_copies
 from leakbound_lab.commands import compare
 from leakbound_lab.config.comparing import FEWEST_REPLICAS, MOST_REPLICAS
 from leakbound_lab.config.reading import load
+from leakbound_lab.datasets import prepare
+from leakbound_lab.registries import DATASETS
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +34,12 @@ def clone(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "_ROOT", home)
     monkeypatch.chdir(home)
     return home
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """The first plan fits, so that what is tried is the records."""
+    monkeypatch.setattr(compare, "_pace", lambda: 1.0)
 
 
 def compared(*words: object) -> str:
@@ -156,20 +169,114 @@ def test_formats_of_others_are_compared_as_well(clone, tmp_path, form):
         assert load(clone / "results/compare_mine/compare.yaml").datasets["own"].side == 8
 
 
-def test_owners_of_a_table_or_of_arrays_are_those_of_the_configuration(clone, tmp_path):
+def test_owners_of_a_table_or_of_arrays_are_those_of_the_configuration(clone, unhurried, tmp_path):
     draw = np.random.default_rng(0)
     values, whose, labels = draw.normal(size=(420, 4)), np.repeat(np.arange(210), 2), np.resize(["ill", "well"], 420)
     frame = pd.DataFrame(values, columns=list("abcd")).assign(patient=whose, label=labels)
     frame.to_csv(tmp_path / "people.csv", index=False)
     np.savez(tmp_path / "people.npz", records=values, labels=labels, patient=whose)
     for kind in ("csv", "npz"):
-        compared(tmp_path / f"people.{kind}", "--owner", "patient", "--name", kind)
+        compared(tmp_path / f"people.{kind}", "--owner", "patient", "--name", kind, "--minutes", 9999)
         dataset = load(clone / f"results/{kind}/compare.yaml").datasets["own"]
         assert (dataset.owner, dataset.path) == ("patient", f"own.{kind}")
         with open(clone / f"results/{kind}/records/own.{kind}", "rb") as copy:
             assert copy.read() == (tmp_path / f"people.{kind}").read_bytes()
-    again = refusal(
-        "compare", tmp_path / "people.csv", "--owner", "patient", "--exclude", "a", "--name", "x", "--no-run"
+    assert "nobody knows whose" in refusal("compare", "digits", "--owner", "x", "--name", "y", "--no-run")
+
+
+@pytest.mark.parametrize("change", ["tsv", "exclude", "missing", "mat"])
+def test_a_table_that_is_written_again_keeps_its_owners(clone, unhurried, tmp_path, change):
+    """Whose each record is stays the same, also where columns or records are left out."""
+    draw = np.random.default_rng(0)
+    values, whose = draw.normal(size=(420, 4)), np.resize([f"p{number}" for number in range(140)], 420)
+    labels = np.resize(["ill", "well"], 420)
+    frame = pd.DataFrame(values, columns=list("abcd")).assign(patient=whose, label=labels)
+    words = {"exclude": ["--exclude", "d"], "missing": ["--missing", "drop"]}.get(change, [])
+    if change == "missing":
+        frame.loc[[3, 77], "a"] = np.nan
+    if change == "mat":
+        savemat(
+            tmp_path / "mine.mat",
+            {"records": values, "labels": labels, "patient": np.unique(whose, return_inverse=True)[1]},
+        )
+    elif change == "tsv":
+        frame.to_csv(tmp_path / "mine.tsv", sep="\t", index=False)
+    else:
+        frame.to_csv(tmp_path / "mine.csv", index=False)
+    (source,) = tmp_path.glob("mine.*")
+    compared(source, "--owner", "patient", "--name", change, "--minutes", 9999, *words)
+    dataset = load(clone / f"results/{change}/compare.yaml").datasets["own"]
+    assert (dataset.owner, dataset.path) == ("patient", "own.npz" if change == "mat" else "own.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEAKBOUND_DATA", str(clone / f"results/{change}/records"))
+        raw = DATASETS.get("table")("own", dataset)
+        assert prepare("own", dataset, 0).most.rows == 3
+    kept = np.delete(np.arange(420), [3, 77]) if change == "missing" else np.arange(420)
+    assert np.array_equal(
+        first_copies(raw.owners[:, None]), first_copies(np.unique(whose, return_inverse=True)[1][kept, None])
     )
-    assert "written again without its owners" in again
-    assert "a comparison does not know" in refusal("compare", "digits", "--owner", "x", "--name", "y", "--no-run")
+    columns = 3 if change == "exclude" else 4
+    np.testing.assert_allclose(raw.train.decode(np.arange(len(kept)))[:, 0], values[kept, :columns])
+
+
+@pytest.mark.parametrize("form", ["folders", "parquet", "npz"])
+def test_owners_of_pictures_are_those_of_the_configuration(clone, unhurried, tmp_path, form):
+    """A path, a column or an array names them. No owner has pictures in both files, and the files say whose each is."""
+    draw = np.random.default_rng(0)
+    pixels, whose = draw.integers(0, 256, (420, 8, 8), dtype=np.uint8), np.repeat(np.arange(140), 3)
+    labels = np.resize([0, 1], 420)
+    source, owner = tmp_path / "mine", "patient"
+    if form == "folders":
+        owner = "(p[0-9]+)_"
+        for number, (picture, person, label) in enumerate(zip(pixels, whose, labels, strict=True)):
+            (source / f"class {label}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(picture).save(source / f"class {label}" / f"p{person}_{number}.png")
+    elif form == "npz":
+        source = tmp_path / "mine.npz"
+        np.savez(source, records=pixels, labels=labels, patient=whose)
+    else:
+        source = tmp_path / "mine.parquet"
+        encoded = [{"bytes": png(picture[None]), "path": None} for picture in pixels]
+        pd.DataFrame({"image": encoded, "label": labels, "patient": whose}).to_parquet(source)
+    compared(source, "--owner", owner, "--name", form, "--minutes", 9999)
+    dataset = load(clone / f"results/{form}/compare.yaml").datasets["own"]
+    assert (dataset.owner, dataset.reader) == ("owner", "parquet_shown")
+    of = {
+        picture.tobytes(): f"p{person}" if form == "folders" else str(person)
+        for picture, person in zip(pixels, whose, strict=True)
+    }
+    parts = []
+    for split in ("train", "test"):
+        held = pd.read_parquet(clone / f"results/{form}/records/own_{split}.parquet")
+        pictures = [np.asarray(Image.open(io.BytesIO(one["bytes"]))) for one in held["image"]]
+        assert [of[picture.tobytes()].lstrip("p") for picture in pictures] == [one.lstrip("p") for one in held["owner"]]
+        parts.append({*held["owner"]})
+    assert not parts[0] & parts[1]
+    assert len(parts[0] | parts[1]) == 140
+    assert len(parts[1]) == 21  # 15 % of the pictures, three of each
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEAKBOUND_DATA", str(clone / f"results/{form}/records"))
+        prepared = prepare("own", dataset, 0)
+    assert (prepared.unit, prepared.most) == ("owner", (3, 3, 3))
+    assert (
+        "is not in the path" in refusal("compare", source, "--owner", "(x)", "--name", "other", "--no-run")
+        or form != "folders"
+    )
+
+
+def test_owners_of_many_records_leave_room_for_whole_ones(clone, unhurried, tmp_path):
+    """Owners of up to nine records fill no part to the last one; the configuration asks for no more than fits."""
+    draw = np.random.default_rng(0)
+    whose = np.repeat(np.arange(200), draw.integers(1, 10, 200))
+    frame = pd.DataFrame(draw.normal(size=(len(whose), 4)), columns=list("abcd"))
+    frame.assign(patient=whose, label=np.resize(["ill", "well"], len(whose))).to_csv(tmp_path / "mine.csv", index=False)
+    compared(tmp_path / "mine.csv", "--owner", "patient", "--minutes", 9999)
+    config = load(clone / "results/compare_mine/compare.yaml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEAKBOUND_DATA", str(clone / "results/compare_mine/records"))
+        dataset = prepare("own", config.datasets["own"], config.seed)
+    assert dataset.most.rows == 9
+    for replica in range(FEWEST_REPLICAS):
+        parts = dataset.parts(replica)
+        held = [{*dataset.owners[rows].tolist()} for rows in (parts.members, parts.nonmembers, parts.validation)]
+        assert sum(map(len, held)) == len(set.union(*held))

@@ -1,6 +1,7 @@
 """Folders of class folders: what is read of them, and what is refused by the name of the file."""
 
 import os
+import re
 import shutil
 
 import numpy as np
@@ -49,6 +50,21 @@ def test_a_configuration_takes_them_with_one_folder_or_two(mine):
     shutil.rmtree(mine.with_name("mine_test") / "cat")
     with pytest.raises(DatasetError, match="only one has the class 'cat'"):
         prepare("mine", MINE, 0)
+
+
+def test_paths_name_the_owners_of_both_folders(mine):
+    """The last digit of a file's name is its owner, and both folders have pictures of the same ten."""
+    owned = MINE.model_copy(update={"owner": "([0-9])[.]"})
+    raw = read_folders("mine", owned)
+    numbers = raw.train.decode(np.arange(60))[:, 0, 0, 0].astype(int) % 10
+    assert len({*zip(numbers.tolist(), raw.owners.tolist(), strict=True)}) == len({*raw.owners.tolist()}) == 10
+    with pytest.raises(DatasetError, match=re.escape("'p([0-9])' is not in the path cat/01.png of")):
+        read_folders("mine", MINE.model_copy(update={"owner": "p([0-9])"}))
+    mine.rename(mine.with_name("mine_train"))
+    shutil.copytree(mine.with_name("mine_train"), mine.with_name("mine_test"))
+    both = read_folders("mine", owned)
+    assert np.array_equal(both.owners, both.test_owners)
+    assert np.array_equal(both.owners, raw.owners)
 
 
 def test_originals_are_known_by_names_and_bytes(mine, tmp_path):

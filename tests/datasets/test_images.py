@@ -161,6 +161,49 @@ def test_images_in_the_wrong_place_are_refused(pets):
         prepare("pets", PETS, 0)
 
 
+PEOPLE = PETS.model_copy(update={"owner": "person"})
+
+
+def test_all_pictures_of_an_owner_are_in_one_part_and_test_pictures_of_training_owners_are_left_out(pets):
+    """Twenty owners of three training pictures each; ten test pictures are theirs, and twenty are of others."""
+    whose = np.repeat([f"p{number}" for number in range(20)], 3).tolist()
+    pets.write("train", pets.images(60), label=[0, 1, 2] * 20, person=whose)
+    pets.write("test", pets.images(30, seed=1), label=[0, 1, 2] * 10, person=whose[:10] + ["q"] * 20)
+    raw = DATASETS.get("parquet")("pets", PEOPLE)
+    assert np.array_equal(raw.owners[::3], raw.owners[2::3])
+    assert len({*raw.owners.tolist()}) == 20
+    assert set(raw.test_owners[10:].tolist()).isdisjoint(raw.owners.tolist())
+    dataset = prepare("pets", PEOPLE, 0)
+    assert (dataset.unit, dataset.most, len(dataset.test)) == ("owner", (3, 3, 3), 20)
+    for replica in range(3):
+        parts = dataset.parts(replica)
+        held = [{*dataset.owners[rows].tolist()} for rows in (parts.members, parts.nonmembers, parts.validation)]
+        assert sum(map(len, held)) == len(set.union(*held))
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({}, "pets_train.parquet: has no column 'person' of owners"),
+        ({"person": [None] * 60}, "column 'person' is null; owners are whole numbers or texts"),
+        ({"person": ["a"] * 59 + [None]}, "row 59: column 'person' names no owner"),
+        ({"person": ["a"] * 60}, "records more are needed so that no owner is in two parts"),
+    ],
+    ids=["none", "empty", "gap", "one"],
+)
+def test_owners_of_pictures_that_cannot_be_are_refused(pets, columns, says):
+    pets.write("train", label=[0, 1, 2] * 20, **columns)
+    pets.write("test", pets.images(30, seed=1), label=[0, 1, 2] * 10, person=["q"] * 30)
+    with pytest.raises(DatasetError, match=says):
+        prepare("pets", PEOPLE.model_copy(update={"members": 10, "validation": 10, "pool": 40}), 0)
+
+
+def test_an_owner_that_the_reader_does_not_know_is_refused():
+    config = DatasetConfig(members=100, test=50, aux=200, side=8, owner="writer")
+    with pytest.raises(DatasetError, match=r"digits\.owner = 'writer': its reader does not say whose a record is"):
+        prepare("digits", config, 0)
+
+
 def test_an_attribute_can_be_the_label(pets):
     pets.write("train", label=[0] * 60, Male=[1] * 20 + [0] * 40)
     pets.write("test", pets.images(12, seed=1), label=[0] * 12, Male=[True, False] * 6)

@@ -189,10 +189,7 @@ def test_groups_join_through_both_groupings():
         ({"owner": "nobody"}, "nobody"),
         ({"owner": "label"}, "owner = 'label': that is the column of the labels"),
         ({"owner": "gap"}, "row 3: column 'gap' names no owner"),
-        (
-            {"reader": "digits", "path": None, "owner": "patient"},
-            "only the readers table and table_shown know whose a record is",
-        ),
+        ({"reader": "digits", "path": None, "owner": "patient"}, "its reader does not say whose a record is"),
     ],
 )
 def test_owners_that_cannot_be_are_refused(settings, words, tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,12 +37,13 @@ def owners_of(private: Collection, owner: str) -> list[str]:
     Raises:
         BadParameter: If a record has none, or the form of the records names none.
     """
-    return owners_at(
-        private.origin, owner, len(private), private.names if private.kind == "folders" else None
-    )
+    names = private.names if private.kind == "folders" else None
+    return owners_at(private.origin, owner, len(private), names, private.rows)
 
 
-def owners_at(path: Path, owner: str, count: int, names: Sequence[str] | None = None) -> list[str]:
+def owners_at(
+    path: Path, owner: str, count: int, names: Sequence[str] | None = None, rows: np.ndarray | None = None
+) -> list[str]:
     """Return the owner of each record of a file or folder.
 
     Args:
@@ -51,15 +51,18 @@ def owners_at(path: Path, owner: str, count: int, names: Sequence[str] | None = 
         owner: Column, name of an array, or pattern.
         count: Number of records.
         names: Paths of pictures below a folder. None for other records.
+        rows: Row of the table that each record is. None if each row is one.
 
     Raises:
         BadParameter: If a record has none, or the form of the records names none.
     """
     from leakbound.records.arrays import is_array_file, read_owners
+    from leakbound.records.class_folders import owners_of_paths
     from leakbound.records.records import DatasetError
 
     if names is not None:
-        return _of_paths(path, names, owner)
+        with refusing("--owner", DatasetError):
+            return owners_of_paths(path, names, owner)
     if is_array_file(path):
         if path.suffix.lower() not in (".npz", ".mat"):
             raise typer.BadParameter(
@@ -80,6 +83,8 @@ def owners_at(path: Path, owner: str, count: int, names: Sequence[str] | None = 
             column = pd.read_csv(path, usecols=[owner], dtype=str, sep=None, engine="python")[owner]
     except (KeyError, OSError, ValueError) as error:
         raise typer.BadParameter(f"--owner {owner}: is no column that can be read from {path}") from error
+    if rows is not None:
+        column = column.iloc[rows].reset_index(drop=True)
     if len(column) != count:
         raise typer.BadParameter(
             f"--owner {owner}: {path} has {len(column)} rows and {count} records; leave out the rows that "
@@ -97,23 +102,6 @@ def one_of_each(owners: Sequence[str], seed: int) -> np.ndarray:
     """Draw one record of each owner, so that the drawn records are of different owners. Returns sorted rows."""
     rows = np.random.default_rng(seed).permutation(len(owners))
     return np.sort(rows[np.unique(np.asarray(owners)[rows], return_index=True)[1]])
-
-
-def _of_paths(path: Path, names: Sequence[str], pattern: str) -> list[str]:
-    """Return what the group of a pattern is in the path of each picture below the folder."""
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise typer.BadParameter(f"--owner {pattern}: is no regular expression ({error})") from error
-    if expression.groups != 1:
-        raise typer.BadParameter(
-            f"--owner {pattern}: has {expression.groups} groups; put the owner in brackets, e.g. '(p[0-9]+)_'"
-        )
-    matches = [expression.search(name) for name in names]
-    for name, match in zip(names, matches, strict=True):
-        if match is None or not match[1]:
-            raise typer.BadParameter(f"--owner {pattern}: is not in the path {name} of {path}")
-    return [match[1] for match in matches if match is not None]
 
 
 def most_records(values: np.ndarray, owners: Sequence[str]) -> int:

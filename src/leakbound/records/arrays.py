@@ -4,10 +4,11 @@ Arrays of uint8 with two axes for each record, or three of which one is of color
 """
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 from zipfile import BadZipFile, ZipFile
 
@@ -65,7 +66,11 @@ class StoredArrays:
         )
 
     def write(
-        self, path: Path, values: Shaped[np.ndarray, "n ..."], labels: Int[np.ndarray, " n"] | None
+        self,
+        path: Path,
+        values: Shaped[np.ndarray, "n ..."],
+        labels: Int[np.ndarray, " n"] | None,
+        more: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         """Write values and labels.
 
@@ -73,13 +78,15 @@ class StoredArrays:
             path: File to write.
             values: Values of each record. Those of pictures are (n, colors, height, width).
             labels: Class of each, None without labels.
+            more: Further arrays, which are no values, by their names. A file ``.npy`` has none.
         """
         values = np.moveaxis(values, 1, -1) if self.axes == "hwc" else values
         values = np.ascontiguousarray(values.reshape(len(values), *self.shape))
         if path.suffix.lower() == ".npy":
             np.save(path, values)
             return
-        arrays: dict[str, Any] = {self.names[0]: values}
+        arrays: dict[str, Any] = {name: np.asarray(texts) for name, texts in more.items()}
+        arrays[self.names[0]] = values
         if labels is not None and self.classes is not None:
             arrays[self.names[1]] = self.classes[labels]
         np.savez(path, **arrays)

@@ -1,7 +1,8 @@
 """Folders of image files with a subfolder for each class."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,6 +76,10 @@ class ClassFolders:
             tuple(home.name for home in homes), tuple(path for files in held for path in files), labels
         )
 
+    def names(self, folder: Path) -> tuple[str, ...]:
+        """Return the path of each picture below the folder, as PNG, which copies are written as."""
+        return tuple(file.relative_to(folder).with_suffix(".png").as_posix() for file in self.files)
+
     def records(self, folder: Path, decoder: Decoder = decode) -> Records:
         """Return the images as records, which are decoded on request."""
         return Records(str(folder), self.labels, partial(self._decoded, decoder))
@@ -87,6 +92,32 @@ class ClassFolders:
             pixels.append(decoder(_content(file), str(file)))
             check_alike(pixels[-1].shape, str(file), pixels[0].shape, str(files[0]))
         return np.stack(pixels)
+
+
+def owners_of_paths(folder: Path, names: Sequence[str], pattern: str) -> list[str]:
+    """Return what the group of a pattern is in each path.
+
+    Args:
+        folder: Folder of the pictures, for messages.
+        names: Path of each picture below it.
+        pattern: Regular expression with one group, which is the owner.
+
+    Raises:
+        DatasetError: If it is none, or is not in one of the paths.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise DatasetError(f"{pattern!r} is no regular expression ({error})") from error
+    if expression.groups != 1:
+        raise DatasetError(
+            f"{pattern!r} has {expression.groups} groups; put the owner in brackets, e.g. '(p[0-9]+)_'"
+        )
+    matches = [expression.search(name) for name in names]
+    for name, match in zip(names, matches, strict=True):
+        if match is None or not match[1]:
+            raise DatasetError(f"{pattern!r} is not in the path {name} of {folder}")
+    return [match[1] for match in matches if match is not None]
 
 
 def _visible(folder: Path, top: Path) -> Iterator[Path]:

@@ -31,6 +31,8 @@ from leakbound.storage.parquet import holds_shards, shards
 Kind = Literal["folders", "parquet", "images", "table", "array"]
 WHITE = 255
 """Level of a white pixel. Black is 0."""
+OWNER = "owner"
+"""Column of the owners in a file of pictures that is written with them."""
 _UNIT = 1.0 / WHITE
 _CHUNK = 256  # images that are decoded at a time
 _VALUES = 2**24  # values of these images, which limit their number
@@ -57,6 +59,8 @@ class Collection:
         left_out: How many records were left out, because something is missing.
         filled: How many missing values of a table medians have taken the place of.
         deep: Whether pictures have 16 bits in their files.
+        rows: Row of the file that each record of a table is, None if each row is one.
+        owners: Whose each record is, which a file of pictures then says in a column ``owner``. None if it does not.
     """
 
     origin: Path
@@ -73,6 +77,8 @@ class Collection:
     left_out: int = 0
     filled: int = 0
     deep: bool = False
+    rows: Int[np.ndarray, " n"] | None = None
+    owners: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -158,7 +164,7 @@ def read_collection(
     form.depths.clear()
     if path.is_dir() and not holds_shards(path):
         folders = ClassFolders.of(path, flat=not labelled)
-        names = tuple(file.relative_to(path).with_suffix(".png").as_posix() for file in folders.files)
+        names = folders.names(path)
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise DatasetError(f"{path}: two files would both become {twice}. Rename one of them.")
@@ -199,6 +205,7 @@ def _table_of(path: Path, table: Table, label: str, fits: Callable[[tuple[int, .
         "encoding": table.encoding,
         "left_out": table.left_out,
         "filled": table.filled,
+        "rows": table.rows,
     }
     return Collection(
         path, "table", values, table.labels, table.classes, table.columns, column=label, **facts
@@ -345,6 +352,7 @@ def _table(encoded: list[bytes], like: Collection) -> pa.Table:
     columns: dict[str, Any] = {
         "image": pa.array([{"bytes": image, "path": None} for image in encoded], kind),
         like.column: pa.array(like.labels),
+        **({} if like.owners is None else {OWNER: pa.array(like.owners)}),
     }
     features = {
         "image": {"_type": "Image"},

@@ -6,9 +6,10 @@ what ``datasets.save_to_disk`` writes.
 
 import gzip
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,11 @@ class StoredTable:
         return origin.name if kind_of(origin) in (*TEXTS, ".parquet") else f"{origin.stem}.parquet"
 
     def write(
-        self, path: Path, values: Float[np.ndarray, "n columns"], labels: Int[np.ndarray, " n"]
+        self,
+        path: Path,
+        values: Float[np.ndarray, "n columns"],
+        labels: Int[np.ndarray, " n"],
+        more: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         """Write values and labels. Floating columns keep their type, others become that of the values.
 
@@ -86,6 +91,7 @@ class StoredTable:
             path: File to write, as text or Parquet by its suffix.
             values: Values of each record, in the order of ``widths``.
             labels: Class of each.
+            more: Further columns, which are no values, by their names.
         """
         places = np.cumsum([0, *self.widths.values()])
         schema, columns = self.frame.table.schema, {}
@@ -96,7 +102,8 @@ class StoredTable:
         names = [*columns]
         names.insert(self.before, self.label)
         columns[self.label] = self.classes.take(pa.array(labels))
-        table = pa.table({name: columns[name] for name in names})
+        texts = {name: pa.array(column) for name, column in more.items()}
+        table = pa.table({name: columns[name] for name in names} | texts)
         if kind_of(path) in TEXTS:
             form = {"sep": self.frame.separator or ",", "decimal": self.frame.decimal}
             table.to_pandas().to_csv(path, index=False, **form)

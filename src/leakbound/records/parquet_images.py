@@ -44,10 +44,10 @@ def read_file(
     return classes, records
 
 
-def table_of_file(path: Path, image: str, label: str) -> pa.Table:
-    """Read the columns of images and labels of a Parquet file, and of the other shards of its dataset."""
+def table_of_file(path: Path, image: str, label: str, owner: str | None = None) -> pa.Table:
+    """Read the columns of images, labels and owners of a Parquet file, and of the other shards of its dataset."""
     try:
-        return pa.concat_tables(_table_of_shard(shard, image, label) for shard in shards(path))
+        return pa.concat_tables(_table_of_shard(shard, image, label, owner) for shard in shards(path))
     except (DatasetError, TooLargeError):
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -56,14 +56,49 @@ def table_of_file(path: Path, image: str, label: str) -> pa.Table:
         ) from error
 
 
-def _table_of_shard(path: Path, image: str, label: str) -> pa.Table:
-    """Read the columns of images and labels of one file."""
+def _table_of_shard(path: Path, image: str, label: str, owner: str | None) -> pa.Table:
+    """Read the columns of images, labels and owners of one file."""
     with pa.memory_map(str(path)) as mapped:
         source = opened(mapped, path)
         _check_columns(source.schema, image, label, str(path))
-        batches = list(source.batches([f"{image}.bytes", label]))
+        if owner is not None:
+            check_owner(source.schema, owner, str(path))
+        whose = [] if owner is None else [owner]
+        batches = list(source.batches([f"{image}.bytes", label, *whose]))
     schema = source.schema if not batches else batches[0].schema.with_metadata(source.schema.metadata)
     return pa.Table.from_batches(batches, schema)
+
+
+def owners_of(table: pa.Table, owner: str, origin: str) -> list[str]:
+    """Return whose each record of a table of pictures is.
+
+    Args:
+        table: The table.
+        owner: Column of whole numbers or texts.
+        origin: File or dataset, for messages.
+
+    Raises:
+        DatasetError: If there is no such column, or a record has no owner.
+    """
+    check_owner(table.schema, owner, origin)
+    whose = table[owner].to_pylist()
+    if None in whose:
+        raise DatasetError(
+            f"{origin}: row {whose.index(None)}: column {owner!r} names no owner. Fill it in, or leave the record out."
+        )
+    return [str(name) for name in whose]
+
+
+def check_owner(schema: pa.Schema, owner: str, origin: str) -> None:
+    """Refuse a table of pictures without one column of owners, of whole numbers or texts."""
+    if schema.names.count(owner) != 1:
+        raise DatasetError(f"{origin}: has no column {owner!r} of owners; {nearest(owner, schema.names)}")
+    kind = schema.field(owner).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(kind) or kind in _TEXTS):
+        raise DatasetError(
+            f"{origin}: column {owner!r} is {printable(str(kind)[:200])}; owners are whole numbers or texts."
+        )
 
 
 def records_of(

@@ -83,6 +83,7 @@ class Table:
         encoding: What texts and missing values were replaced by.
         left_out: How many records were left out, because a value or the label is missing.
         filled: How many missing values medians have taken the place of.
+        rows: Row of the file that each record is, None if each row is one.
     """
 
     origin: str
@@ -94,6 +95,7 @@ class Table:
     encoding: Encoding
     left_out: int = 0
     filled: int = 0
+    rows: Int[np.ndarray, " n"] | None = None
 
     def advice(self) -> str | None:
         """Say which noise suits columns of zeros and ones, or of whole numbers. None if there are none."""
@@ -292,6 +294,7 @@ def _of_frame(
         Encoding(columns.encoders, medians),
         left_out=int((~rows).sum()),
         filled=int(holes.sum()) if missing == "median" else 0,
+        rows=None if rows.all() else np.flatnonzero(rows),
     )
 
 

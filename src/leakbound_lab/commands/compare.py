@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
 from leakbound.commands import own_records, owners, record_options, sheets
 from leakbound.commands.files import refusing
+from leakbound.records.records import first_copies
 from leakbound_lab.config import comparing
 from leakbound_lab.config.comparing import OwnImages
 from leakbound_lab.config.data import ORIGINALS, DatasetConfig
@@ -36,6 +37,7 @@ from leakbound_lab.config.reading import config_of, load
 from leakbound_lab.config.training import TrainingConfig
 from leakbound_lab.config.whole import Config
 from leakbound_lab.datasets import Drawing, ImageDataset, Split, prepare
+from leakbound_lab.datasets.records import joined_groups, numbered_owners
 from leakbound_lab.jobs.job_costs import job_cost, wall_seconds
 from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
-_WITH_OWNERS = (".csv", ".parquet", ".npz")
 _ROOT = Path(__file__).parents[3]  # clone of the repository that holds the workflow
 
 
@@ -245,6 +246,7 @@ def _records_of(
     Raises:
         BadParameter: If the options do not fit the records.
     """
+    from leakbound.records.collection import OWNER
     from leakbound.records.tables import is_table, load_table
     from leakbound_lab.datasets.own import copy_table, write_dataset
 
@@ -258,12 +260,10 @@ def _records_of(
         exclude = owners.left_out(path, owner, [*reading["exclude"]]) or ()
         table = load_table(path, reading["label"], exclude, **encoded)
         changed = bool(reading["exclude"] or any(encoded.values()))
-        if owner is not None and (changed or path.is_dir() or path.suffix.lower() not in _WITH_OWNERS):
-            raise typer.BadParameter(
-                f"--owner {owner}: {records} would be written again without its owners; give one file "
-                f"{', '.join(_WITH_OWNERS)} that needs no --exclude, --categories or --missing"
-            )
-        name, train, test = copy_table(folder, table, changed=changed)
+        whose = {}
+        if owner is not None:
+            whose = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
+        name, train, test = copy_table(folder, table, changed=changed, owners=whose)
         columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
         own_records.say_classes(path, table.classes, table.labels, columns)
         if table.left_out:
@@ -273,11 +273,9 @@ def _records_of(
         settings = {"path": name, "label": reading["label"], "standardize": standardize}
         settings |= {} if owner is None else {"owner": owner}
         rows, columns = table.values.shape[1:]
-        return OwnImages("own", "table_shown", train, test, rows, columns, settings), folder
-    if reading.pop("owner") is not None:
-        raise typer.BadParameter(
-            f"--owner: {records} holds images, whose owners a comparison does not know; write their features as a table"
-        )
+        most = _most_records(table.values, whose[owner]) if owner is not None else 1
+        return OwnImages("own", "table_shown", train, test, rows, columns, settings, most=most), folder
+    owner = reading.pop("owner")
     if form[0] not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
@@ -285,13 +283,25 @@ def _records_of(
             "these"
         )
     if records == _EMBEDDED:
+        if owner is not None:
+            raise typer.BadParameter(f"--owner {owner}: nobody knows whose the {_EMBEDDED} are")
         digits = ORIGINALS[_EMBEDDED]
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
     collection, _ = own_records.read_both(path, None, form, labelled=True, **reading)
+    if owner is not None:
+        collection = replace(collection, owners=owners.owners_of(collection, owner))
     folder.mkdir(parents=True, exist_ok=True)
     train, test = write_dataset(folder, "own", collection, seed)
     height, width = collection.values.shape[2:]
-    return OwnImages("own", "parquet_shown", train, test, height, width), folder
+    most = 1 if collection.owners is None else _most_records(collection.values, collection.owners)
+    column = None if owner is None else OWNER
+    return OwnImages("own", "parquet_shown", train, test, height, width, owner=column, most=most), folder
+
+
+def _most_records(values: np.ndarray, whose: Sequence[str]) -> int:
+    """Count the most records that are of one owner, or that share owners through equal records."""
+    groups = joined_groups(first_copies(values), numbered_owners(whose)[0])
+    return int(np.bincount(groups).max())
 
 
 def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:

@@ -43,6 +43,8 @@ class OwnImages:
         width: Pixels of a row.
         table: Further settings of a dataset whose records are no images: path, label and standardize.
         label_nats: Most nats that a randomized response to a label reveals, or None if labels are kept.
+        owner: Column of the images' file that says whose a record is, or None.
+        most: Most records that are of one owner, or that share owners through equal records.
     """
 
     name: str
@@ -53,12 +55,15 @@ class OwnImages:
     width: int
     table: Mapping[str, Any] = field(default_factory=dict)
     label_nats: float | None = None
+    owner: str | None = None
+    most: int = 1
 
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of the dataset that do not depend on sizes."""
         labels = {} if self.label_nats is None else {"label_nats": self.label_nats}
-        return {"reader": self.reader, **(self.table or {"side": self.side}), **labels}
+        owner = {} if self.owner is None else {"owner": self.owner}
+        return {"reader": self.reader, **(self.table or {"side": self.side}), **owner, **labels}
 
     @property
     def side(self) -> int:
@@ -111,10 +116,12 @@ def comparison(
         seed: Seed of everything but secure noise.
         sees: What the attacker on membership sees: the ``uploads``, or the last ``weights`` alone.
     """
-    aux = images.count // 3
-    pool = images.count - aux
-    validation = max(30, pool // 6)
-    room = (pool - validation) // 2
+    # Whole owners do not fill parts to the last record, neither those of the dataset nor those of a replica.
+    spare = 3 * (images.most - 1)
+    aux = (images.count - spare) // 3
+    pool = images.count - spare - aux
+    validation = max(30, (pool - spare) // 6)
+    room = (pool - spare - validation) // 2
     members = min(members or room, room)
     rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
     levels = [float(capacity) for capacity in capacities]

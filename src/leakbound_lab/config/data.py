@@ -96,7 +96,8 @@ class DatasetConfig(Settings):
     path: Line | None = None
     """File of the readers table and table_shown, below the folder LEAKBOUND_DATA: .csv, .parquet or .npz."""
     owner: Line | None = None
-    """Column of a table, or array of a file .npz, that says whose a record is. All records of an owner are in one
+    """Column of a table or Parquet file, or array of a file .npz, that says whose a record is. For the reader folders
+    a regular expression whose group is the owner in a path, e.g. (p[0-9]+)_. All records of an owner are in one
     part, and all bounds are about an owner's records together, however they depend on each other. The column is
     no value. Default: records are taken as independent of each other."""
     standardize: bool = True
@@ -109,11 +110,6 @@ class DatasetConfig(Settings):
             raise ValueError(
                 f"path = {self.path!r} with reader = {self.reader!r}: the readers {' and '.join(TABLES)} "
                 "need the path of a file .csv, .parquet or .npz, and no other reader takes one"
-            )
-        if self.owner is not None and self.path is None:
-            raise ValueError(
-                f"owner = {self.owner!r} without path: only the readers {' and '.join(TABLES)} know whose a record is; "
-                "leave owner out"
             )
         if self.owner is not None and self.owner == (self.label or "label"):
             raise ValueError(f"owner = {self.owner!r}: that is the column of the labels; name another one")

@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
-from leakbound.records.class_folders import ClassFolders
+import numpy as np
+from jaxtyping import Int
+
+from leakbound.records.class_folders import ClassFolders, owners_of_paths
 from leakbound.records.records import DatasetError
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.datasets.images import FOLDER_VARIABLE
-from leakbound_lab.datasets.records import RawDataset
+from leakbound_lab.datasets.records import RawDataset, numbered_owners
 
 
 class FolderReader:
@@ -41,7 +44,17 @@ class FolderReader:
                 f"{folders[0]} and {folders[1]}: only one has the class {odd!r}. Both need all classes."
             )
         train, *test = (split.records(folder) for split, folder in zip(splits, folders, strict=True))
-        return RawDataset(splits[0].classes, train, test[0] if test else None)
+        owners: list[Int[np.ndarray, " _"] | None] = [None, None]
+        if config.owner is not None:
+            names = [split.names(folder) for split, folder in zip(splits, folders, strict=True)]
+            whose = [
+                owners_of_paths(folder, paths, config.owner)
+                for folder, paths in zip(folders, names, strict=True)
+            ]
+            owners[: len(whose)] = numbered_owners(*whose)
+        return RawDataset(
+            splits[0].classes, train, test[0] if test else None, owners=owners[0], test_owners=owners[1]
+        )
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
         """List the folders that are read, training split first, whether or not they exist."""

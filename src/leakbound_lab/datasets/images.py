@@ -1,16 +1,17 @@
 """Image datasets in the Hugging Face layout, from a folder of Parquet files or from the hub."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
-from leakbound.records.parquet_images import records_of, table_of_file
+from leakbound.records.parquet_images import owners_of, records_of, table_of_file
 from leakbound.records.records import DatasetError
 from leakbound.storage import limits
 from leakbound_lab.config.data import ORIGINALS, DatasetConfig
-from leakbound_lab.datasets.records import RawDataset
+from leakbound_lab.datasets.records import RawDataset, numbered_owners
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -69,10 +70,8 @@ class ImageReader:
                         f"{path}: there is no such file. {FOLDER_VARIABLE} must name a folder with the Parquet files; "
                         "unset it to download from the Hugging Face hub."
                     )
-            classes, splits = records_of(
-                {str(path): table_of_file(path, "image", label) for path in paths}, "image", label
-            )
-            return RawDataset(classes, *splits)
+            tables = {str(path): table_of_file(path, "image", label, config.owner) for path in paths}
+            return _dataset_of(tables, "image", label, config.owner)
         return self._from_hub(name, config)
 
     def _from_hub(self, name: str, config: DatasetConfig) -> RawDataset:
@@ -95,8 +94,7 @@ class ImageReader:
             f"{self.hub.repository} ({split})": _table_of_hub(name, self.hub, split, config.revision, size)
             for split, size in zip(_SPLITS, sizes, strict=True)
         }
-        classes, splits = records_of(tables, self.hub.image, config.label or self.hub.label)
-        return RawDataset(classes, *splits)
+        return _dataset_of(tables, self.hub.image, config.label or self.hub.label, config.owner)
 
     def originals(self, name: str, config: DatasetConfig) -> tuple[Path, ...]:
         """List the files that are read, training split first, whether or not they exist. Empty for the hub."""
@@ -118,6 +116,15 @@ read_svhn = ImageReader(
 )
 # Its agreement forbids publishing the pictures.
 read_celeba = ImageReader("celeba", HubSource("flwrlabs/celeba", label="Smiling"))
+
+
+def _dataset_of(tables: Mapping[str, pa.Table], image: str, label: str, owner: str | None) -> RawDataset:
+    """Make the dataset of a training and a test table, with owners if a column of them is named."""
+    classes, (train, test) = records_of(tables, image, label)
+    if owner is None:
+        return RawDataset(classes, train, test)
+    whose = numbered_owners(*(owners_of(table, owner, origin) for origin, table in tables.items()))
+    return RawDataset(classes, train, test, owners=whose[0], test_owners=whose[1])
 
 
 def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:

@@ -1,19 +1,20 @@
 """The user's own records as a dataset of the workflow: images as two Parquet files, or a copy of a table."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from leakbound.records.arrays import StoredArrays
 from leakbound.records.collection import Collection, write_pictures
 from leakbound.records.records import DatasetError, first_copies
 from leakbound.records.tables import Table
 from leakbound.storage.parquet import shards
-from leakbound_lab.datasets.records import gather_copies
+from leakbound_lab.datasets.records import gather_copies, joined_groups, numbered_owners
 
 _TEST = 0.15
 """Share of the records that are used for accuracy alone."""
@@ -24,12 +25,13 @@ _OF_CLASS = 20
 def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tuple[int, int]:
     """Write ``<name>_train.parquet`` and ``<name>_test.parquet``, a random split with the same classes in both.
 
-    All copies of a record are in the same file. Only the owner can read the files.
+    All copies of a record are in the same file, and so are all records of an owner, who then are drawn at random for
+    the test file, whatever their classes. Nobody else can read the files.
 
     Args:
         folder: Existing folder for the files.
         name: Name of the dataset.
-        images: Labelled images of one size.
+        images: Labelled images of one size, with owners if a column says whose they are.
         seed: Seed of the split.
 
     Returns:
@@ -45,12 +47,22 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
         )
     counts = class_counts(images.origin, images.labels, images.classes)
     generator = np.random.default_rng(seed)
-    test = np.zeros(len(images), bool)
-    for label in range(len(counts)):
-        rows = generator.permutation(np.flatnonzero(images.labels == label))
-        test[rows[: round(_TEST * len(rows))]] = True
-    parts = [generator.permutation(np.flatnonzero(chosen)) for chosen in (~test, test)]
-    parts = gather_copies(parts, first_copies(images.values), images.labels, str(images.origin))
+    copies = first_copies(images.values)
+    if images.owners is None:
+        test = np.zeros(len(images), bool)
+        for label in range(len(counts)):
+            rows = generator.permutation(np.flatnonzero(images.labels == label))
+            test[rows[: round(_TEST * len(rows))]] = True
+        parts = [generator.permutation(np.flatnonzero(chosen)) for chosen in (~test, test)]
+        parts = gather_copies(parts, copies, images.labels, str(images.origin))
+    else:
+        test = _of_whole_groups(joined_groups(copies, numbered_owners(images.owners)[0]), generator)
+        parts = [np.flatnonzero(~test), np.flatnonzero(test)]
+        if not len(parts[1]):
+            raise DatasetError(
+                f"{images.origin}: every owner has more than {_TEST:.0%} of the records, so none can be set aside for "
+                "a test; give records of more people"
+            )
     for split, rows in zip(("train", "test"), map(np.sort, parts), strict=True):
         part = replace(
             images,
@@ -60,10 +72,23 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
             values=images.values[rows],
             labels=images.labels[rows],
             column="label",
+            owners=None if images.owners is None else [images.owners[row] for row in rows],
         )
         write_pictures(folder, part, [part.values])
     _keep_private(folder)
     return len(parts[0]), len(parts[1])
+
+
+def _of_whole_groups(groups: Int[np.ndarray, " n"], generator: np.random.Generator) -> Bool[np.ndarray, " n"]:
+    """Draw groups of records at random until the share of the test is filled, and return which records they are."""
+    chosen = np.zeros(len(groups), bool)
+    room = round(_TEST * len(groups))
+    for group in generator.permutation(np.unique(groups)):
+        held = groups == group
+        if held.sum() <= room:
+            chosen |= held
+            room -= int(held.sum())
+    return chosen
 
 
 def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Sequence[str]) -> np.ndarray:
@@ -86,13 +111,20 @@ def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Seq
     return counts
 
 
-def copy_table(folder: Path, table: Table, *, changed: bool = False) -> tuple[str, int, int]:
-    """Copy a table: its files, or what was read of them. Only the owner can read the copies.
+def copy_table(
+    folder: Path,
+    table: Table,
+    *,
+    changed: bool = False,
+    owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> tuple[str, int, int]:
+    """Copy a table: its files, or what was read of them. Nobody else can read the copies.
 
     Args:
         folder: Folder of the copy.
         table: Labelled records.
         changed: Whether columns or records were left out, encoded or filled in, so that the files are no copy.
+        owners: Name of the column that says whose a record is, to the owner of each record. Empty without owners.
 
     Returns:
         Name of the copy, and numbers of training and of test records, which ``prepare`` splits.
@@ -109,7 +141,9 @@ def copy_table(folder: Path, table: Table, *, changed: bool = False) -> tuple[st
             if isinstance(table.stored, StoredArrays)
             else "own.parquet"
         ]
-        table.stored.write(folder / names[0], table.values.reshape(len(table.values), -1), table.labels)
+        table.stored.write(
+            folder / names[0], table.values.reshape(len(table.values), -1), table.labels, owners
+        )
     else:
         files = shards(origin)
         names = [f"own{path.stem[-15:] if files[1:] else ''}{path.suffix.lower()}" for path in files]

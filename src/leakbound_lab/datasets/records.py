@@ -34,6 +34,7 @@ class RawDataset:
             of pixels. They are standardized.
         owners: For each record of ``train``, a number that all records of one owner share. None if records
             are independent of each other.
+        test_owners: The same for each record of ``test``. Those of owners who are in ``train``, too, are left out.
     """
 
     classes: tuple[str, ...]
@@ -41,6 +42,19 @@ class RawDataset:
     test: Records | None
     columns: tuple[str, ...] = field(default=(), kw_only=True)
     owners: Int[np.ndarray, " n"] | None = field(default=None, kw_only=True)
+    test_owners: Int[np.ndarray, " t"] | None = field(default=None, kw_only=True)
+
+
+def numbered_owners(*parts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
+    """Number owners by their names, the same in all parts.
+
+    Example:
+        >>> numbered_owners(["b", "a", "b"], ["a", "c"])
+        [array([1, 0, 1]), array([0, 2])]
+    """
+    names = [name for part in parts for name in part]
+    numbers = np.unique(np.asarray(names, dtype=str), return_inverse=True)[1].astype(np.int64)
+    return np.split(numbers, np.cumsum([len(part) for part in parts])[:-1])
 
 
 def may_be_published(reader: object) -> bool:

@@ -326,6 +326,11 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         raise DatasetError(
             f"datasets.{name}: its reader returned a {type(raw).__name__}, no leakbound_lab.datasets.records.RawDataset"
         )
+    if config.owner is not None and raw.owners is None:
+        raise DatasetError(
+            f"datasets.{name}.owner = {config.owner!r}: its reader does not say whose a record is; leave owner out, "
+            "and records are taken as independent of each other"
+        )
     for records in filter(None, (raw.train, raw.test)):
         checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
     held = raw.test if raw.test is not None else raw.train
@@ -389,8 +394,8 @@ def _undivided(
 ) -> tuple[Draw, Int[np.ndarray, " pool"] | None, Int[np.ndarray, " pool"] | None]:
     """Keep copies of a record, and records of an owner, in one part, and return rows, copies and owners of the pool.
 
-    Copies of training records are left out of an original test split. ``first`` is the first of the equal
-    records, for each row of pool, attacker's, test and, with owners, unused records, in this order.
+    Copies of training records, and records of their owners, are left out of an original test split. ``first`` is the
+    first of the equal records, for each row of pool, attacker's, test and, with owners, unused records, in this order.
     """
     copied = int((first != np.arange(len(first))).sum())
     if not copied and raw.owners is None:
@@ -406,16 +411,22 @@ def _undivided(
     else:
         (pool, aux, *test), _ = gather_owners(parts, drawn.unused, groups, raw.train.origin)
     kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
+    if not test and raw.owners is not None and raw.test_owners is not None:
+        kept = kept[~np.isin(raw.test_owners[kept], raw.owners)]
     if not len(kept):
         origin = (raw.test or raw.train).origin
-        raise DatasetError(
-            f"{origin}: all test records are copies of records of {raw.train.origin}. Give others."
-        )
+        whose = "copies of records" if raw.owners is None else "copies of records, or of owners,"
+        raise DatasetError(f"{origin}: all test records are {whose} of {raw.train.origin}. Give others.")
     if copied:
         logger.info(
             "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
             "each replica's; %d test records were left out.",
             *(name, copied, len(first), len(drawn.test) - len(kept)),
+        )
+    elif not test and len(kept) < len(drawn.test):
+        logger.info(
+            "datasets.%s: %d test records were left out, whose owners have training records.",
+            *(name, len(drawn.test) - len(kept)),
         )
     copies = _first_rows(same[pool])
     owners = None if raw.owners is None else _first_rows(groups[pool])
