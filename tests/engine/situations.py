@@ -71,7 +71,12 @@ class Front:
     @property
     def file(self) -> Path | None:
         """Path of a ledger that was made, None where the front end has none."""
-        return made(self.folder / "uses.db") if "file" in self.has else None
+        self.once(lambda: made(self.folder / "uses.db") if "file" in self.has else None)
+        return self.folder / "uses.db" if "file" in self.has else None
+
+    def once(self, work) -> None:
+        """Do something with files, in one of the processes that play together."""
+        work()
 
     def note(self, precision: np.ndarray, views) -> None:
         """Note that one person's values were released through these views."""
@@ -220,9 +225,10 @@ def copied_ledger(front):
     """A ledger copied to an array job, which uses the copy."""
     made = front.make()
     front.release(made, name="here")
-    (front.folder / "job").mkdir()
     copy = front.folder / "job" / "uses.db"
-    shutil.copy2(front.file, copy)
+    front.once(copy.parent.mkdir)
+    file = front.file
+    front.once(lambda: shutil.copy2(file, copy))
     made = front.make(ledger=copy)
     front.release(made, name="there")
     made = front.make()
@@ -234,10 +240,11 @@ def another_folder(front):
     """A ledger that is named relative to the folder of each run."""
     made = None
     for run in ("one", "two"):
-        (front.folder / run).mkdir()
+        front.once((front.folder / run).mkdir)
         with chdir(front.folder / run):
             if run == "one":
-                os.replace(front.file, "uses.db")
+                file = front.file
+                front.once(lambda file=file: os.replace(file, "uses.db"))
             made = front.make(ledger="uses.db")
             front.release(made, name=run)
     return made, front.truth()
