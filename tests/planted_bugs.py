@@ -615,6 +615,26 @@ BUGS = {
         "uses = np.ones_like(counts)",
         "test_a_record_that_stands_twice_in_one_call_is_two_uses",
     ),
+    "a total published twice": (
+        "else part.steps + steps",
+        "else part.steps + 2 * steps",
+        "test_a_published_total_counts_the_steps_of_each_channel_once",
+    ),
+    "nats of other channels left out of an account": (
+        "return np.array(nats)[kind_of.ravel()] + self._added",
+        "return np.array(nats)[kind_of.ravel()]",
+        "test_a_published_total_counts_the_steps_of_each_channel_once",
+    ),
+    "learned densities whose means cost no degree of freedom": (
+        "covariance *= len(draws) / (len(draws) - 1)",
+        "covariance *= 1.0",
+        "test_learned_scores_are_densities_of_the_covariance_within_candidates[2-1]",
+    ),
+    "learned densities around the mean of all candidates": (
+        "(draws - means).reshape(-1, draws.shape[2])",
+        "(draws - draws.mean(axis=(0, 1))).reshape(-1, draws.shape[2])",
+        "test_learned_scores_are_densities_of_the_covariance_within_candidates[2-3]",
+    ),
     "labels of other runs forgotten": (
         "held.labels[place] = labels.get(record, 0.0)",
         "held.labels[place] = min(labels.get(record, 0.0), 0.2)",

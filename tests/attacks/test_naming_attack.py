@@ -3,10 +3,12 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
+from sklearn.covariance import ledoit_wolf_shrinkage
 
 from asking import attack_of, calibrated
 from leakbound.accounting.risk import demonstrated_information, gained_information
-from leakbound_lab.attacks.lower_bounds.identification import _Outcome, identify_records
+from leakbound_lab.attacks.lower_bounds.identification import _Outcome, gaussian_scores, identify_records
 from leakbound_lab.config.attacks import NamingConfig
 from leakbound_lab.config.defenses import DPSGD, ChannelDefense, Defense, GradientCompression, LargeBatch, Undefended
 
@@ -112,6 +114,23 @@ def test_what_cannot_be_named_is_refused(digits, moments):
         named(digits, moments, config=NamingConfig(candidates=(2, 5000)))
     with pytest.raises(ValueError, match=r"candidates = 300: gradients of candidates of one class"):
         named(digits, moments, config=NamingConfig(candidates=(300,)))
+
+
+@pytest.mark.parametrize("dimension", [1, 3])
+@pytest.mark.parametrize("draws", [2, 7])
+def test_learned_scores_are_densities_of_the_covariance_within_candidates(draws, dimension):
+    """One value has no shrinkage, so its variance is the sum of squares over n (draws - 1). Means lie far apart."""
+    generator = np.random.default_rng(0)
+    centers = generator.normal(scale=20.0, size=(5, dimension))
+    drawn = centers + generator.normal(size=(draws, 5, dimension))
+    within = sum(np.outer(row, row) for row in (drawn - drawn.mean(axis=0)).reshape(-1, dimension)) / (5 * (draws - 1))
+    weight = ledoit_wolf_shrinkage((drawn - drawn.mean(axis=0)).reshape(-1, dimension), assume_centered=True)
+    covariance = (1 - weight) * within + weight * np.trace(within) / dimension * np.eye(dimension)
+    assert (weight == 0) == (dimension == 1)
+    seen = generator.normal(scale=20.0, size=(4, dimension))
+    found = gaussian_scores(drawn)(seen)
+    expected = np.stack([multivariate_normal(mean, covariance).logpdf(seen) for mean in drawn.mean(axis=0)], axis=1)
+    np.testing.assert_allclose(found - found[:, :1], expected - expected[:, :1], rtol=1e-9)
 
 
 def test_who_knows_nothing_of_equal_records_names_nobody(digits, moments):

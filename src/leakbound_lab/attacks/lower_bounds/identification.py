@@ -290,8 +290,6 @@ class _Replica:
 
         They have a covariance in common, and are learned from draws.
         """
-        from sklearn.covariance import ledoit_wolf
-
         source = self.noise("draws")
         draws = self.request.config.draws
         # A random sketch of gradients whose coordinates are scaled alike.
@@ -310,18 +308,35 @@ class _Replica:
 
         pieces = [sketched(first)]
         pieces += [sketched(_rows_of(self.upload(self.client, records, source))) for _ in range(draws - 1)]
-        # A mean for each candidate and one covariance, by which gradients are scored.
-        means = np.mean(pieces, axis=0)
-        covariance, _ = ledoit_wolf(np.concatenate(pieces) - np.tile(means, (draws, 1)), assume_centered=True)
-        solved = linalg.cho_solve(linalg.cho_factor(covariance * draws / (draws - 1)), means.T)
-        half = 0.5 * (means.T * solved).sum(axis=0)
-        return lambda seen: sketched(_rows_of(seen)) @ solved - half
+        scores = gaussian_scores(np.stack(pieces))
+        return lambda seen: scores(sketched(_rows_of(seen)))
 
     def upload(self, client: ClientStep, records: Split, source: NoiseSource) -> Gradients:
         """Upload a step on each record alone."""
         images = torch.from_numpy(records.images).to(self.request.device)
         labels = torch.from_numpy(records.labels).to(self.request.device)
         return client.upload(self.network, images[:, None], labels[:, None], source).gradients
+
+
+def gaussian_scores(
+    draws: Float[np.ndarray, "draws n d"],
+) -> Callable[[Float[np.ndarray, "k d"]], Float[np.ndarray, "k n"]]:
+    """Return the function that scores candidates by Gaussian densities of one covariance, learned from draws.
+
+    The covariance is that of the draws around the mean of their candidate, shrunk as Ledoit and Wolf do, with one
+    degree of freedom less for each mean. Scores are logarithms of densities, up to what all candidates have in common.
+
+    Args:
+        draws: Draws of each of n candidates, at least two.
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    means = draws.mean(axis=0)
+    covariance, _ = ledoit_wolf((draws - means).reshape(-1, draws.shape[2]), assume_centered=True)
+    covariance *= len(draws) / (len(draws) - 1)
+    solved = linalg.cho_solve(linalg.cho_factor(covariance), means.T)
+    half = 0.5 * (means.T * solved).sum(axis=0)
+    return lambda seen: seen @ solved - half
 
 
 def _rows_of(gradients: Gradients) -> Float[Tensor, "n parameters"]:
