@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from leakbound_lab.config import reading
-from leakbound_lab.figures.report.overview import attacked_runs, meanings, opening_picture, outcome_lines, sentences
+from leakbound_lab.figures.report.opening import attacked_runs, meanings, opening_picture, outcome_lines, sentences
 
 COMMON = {"dataset": "digits", "model": "lenet", "rounds": 20, "batch_size": 32}
 COMMON |= {"chosen": True, "status": "", "unit": -1}
@@ -14,9 +14,10 @@ COMMON |= {"chosen": True, "status": "", "unit": -1}
 def rows(metric: str, variant: str, values: dict[tuple[str, float], list[float]], **others) -> pd.DataFrame:
     """Rows of a study: defense and level to values of its replicas."""
     return pd.DataFrame(
-        {**COMMON, "metric": metric, "variant": variant, "defense": defense, "level": level, "value": value, **others}
+        {**COMMON, "metric": metric, "variant": variant, "defense": defense, "level": level}
+        | {"replica": replica, "value": value, **others}
         for (defense, level), replicas in values.items()
-        for value in replicas
+        for replica, value in enumerate(replicas)
     )
 
 
@@ -28,8 +29,8 @@ def test_each_defense_at_each_level_has_a_line_with_its_means():
     assert outcome_lines({"x": both}) == [
         ["digits, LeNet", "level", "test accuracy", "nats, whole training"],
         ["undefended", "", "0.7", "no bound"],
-        ["natural", "9 nats", "0.25", "2.01"],  # a bound is rounded up
-        ["natural", "50 nats", "0.5", "no bound"],
+        ["natural", "9 nats a use", "0.25", "2.01"],  # a bound is rounded up
+        ["natural", "50 nats a use", "0.5", "no bound"],
         ["DP-SGD", "noise 1", "0.125", "no bound"],
     ]
 
@@ -39,14 +40,14 @@ def test_lines_of_other_studies_of_the_network_are_joined_and_what_was_not_measu
     seen = rows("leakage", "", {("natural", 9.0): [2.0]})
     more = rows("test_accuracy", "", {("white", 8.0): [0.625]})
     lines = outcome_lines({"x": pd.concat([rows("test_accuracy", "", ACCURACY), seen]), "y": inverted, "z": more})
-    assert lines[0][2:] == ["test accuracy", "error from a gradient", "nats, whole training"]
+    assert lines[0][2:] == ["test accuracy", "nats, whole training", "error from a gradient"]
     assert {tuple(line[:2]): line[2:] for line in lines[1:]} == {
-        ("undefended", ""): ["0.7", "–", "no bound"],
-        ("natural", "9 nats"): ["0.25", "0.5", "2"],
-        ("natural", "50 nats"): ["0.5", "–", "no bound"],
-        ("white", "4 nats"): ["–", "1e-08", "–"],
-        ("white", "8 nats"): ["0.625", "–", "no bound"],
-        ("DP-SGD", "noise 1"): ["0.125", "–", "no bound"],
+        ("undefended", ""): ["0.7", "no bound", "–"],
+        ("natural", "9 nats a use"): ["0.25", "2", "0.5"],
+        ("natural", "50 nats a use"): ["0.5", "no bound", "–"],
+        ("white", "4 nats a use"): ["–", "–", "1e-08"],
+        ("white", "8 nats a use"): ["0.625", "no bound", "–"],
+        ("DP-SGD", "noise 1"): ["0.125", "no bound", "–"],
     }
 
 
@@ -77,35 +78,72 @@ def test_strongest_attack_stands_where_it_was_made_and_those_on_uploads_in_a_col
     assert head[2] == "AUC, uploads"  # the server sees most, and stands first
 
 
+def said(*parts: pd.DataFrame, totals: dict[str, int] | None = None) -> list[str]:
+    """Sentences that open quick's report."""
+    return sentences({"x": pd.concat(parts)} if parts else {}, totals or {}, reading.quick())
+
+
 def test_least_membership_is_told_beside_what_is_undefended():
     areas = {("none", math.nan): [0.75], ("natural", 50.0): [0.7], ("natural", 9.0): [0.6, 0.5]}
     areas[("dpsgd", 1.0)] = [0.625]
-    table = pd.concat([rows("test_accuracy", "", ACCURACY), rows("auc", "strongest", areas)])
-    (sentence,) = sentences({"x": table}, {})
-    assert sentence == (
-        "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
-        "accuracy of 0.7; least under natural, 9 nats: 0.55 at a test accuracy of 0.25."
+    trained, last = said(rows("test_accuracy", "", ACCURACY), rows("auc", "strongest", areas))
+    members = reading.quick().datasets["digits"].members
+    assert trained == (
+        f"digits, LeNet: a client trains on {members} records in 20 steps of 32. Numbers are means of 1 to 2 replicas."
+    )
+    assert last == (
+        "Whoever gets the last weights recognises members with an AUC of 0.75 undefended and of 0.55 behind natural "
+        "(9 nats a use), the least (0.5 is guessing). Test accuracy is 0.7 and 0.25."
+    )
+
+
+def test_an_attack_that_no_defense_weakens_is_said_to_be_so():
+    areas = {("none", math.nan): [0.6], ("natural", 9.0): [0.75]}
+    *_, last = said(rows("test_accuracy", "", ACCURACY), rows("auc", "strongest", areas))
+    assert "an AUC of 0.6 undefended, no more than behind any defense (0.5 is guessing). Test accuracy is 0.7." in last
+
+
+def test_an_attacker_recovers_a_record_from_its_gradient_with_the_largest_error_that_a_defense_causes():
+    errors = {("none", math.nan): [1e-9], ("natural", 9.0): [0.5, 0.7], ("white", 9.0): [0.25]}
+    (told,) = said(rows("relative_mse", "attack", errors, rounds=0, batch_size=1))
+    assert told == (
+        "Whoever sees the gradient of one record recovers it with a squared error of 1e-09 undefended and of 0.6 "
+        "behind natural (9 nats a use), the most (1 is that of the mean record)."
+    )
+
+
+def test_the_smallest_bounds_say_whom_they_are_for_and_which_noise_they_need():
+    nats = {("natural", 50.0): [30.0], ("natural", 9.0): [12.3411], ("dpsgd", 1.0): [2.0], ("none", math.nan): [0.0]}
+    (told,) = said(rows("leakage", "", nats))
+    members = reading.quick().datasets["digits"].members
+    assert told == (
+        "All uploads of a training reveal about one record at most 12.4 nats behind natural (9 nats a use), on average "
+        "over records, without the label; 2 nats behind DP-SGD (noise 1), for each record with its label. This holds if "
+        f"the noise is secret; here it comes from seeds. To name one of {members} records takes "
+        f"{math.log(members):.1f} nats."
     )
 
 
 def test_columns_are_explained_that_the_table_has_and_no_others():
     lines = outcome_lines({"x": rows("auc", "likelihood", {("none", math.nan): [1.0]})})
-    (meaning,) = meanings(lines)
+    ((column, meaning),) = meanings(lines).items()
+    assert column == "AUC, uploads"
     assert "every upload" in meaning
-    assert meanings(outcome_lines({"x": rows("test_accuracy", "", ACCURACY)})) == []
-    assert meanings([]) == []
+    assert meanings(outcome_lines({"x": rows("test_accuracy", "", ACCURACY)})) == {}
+    assert meanings([]) == {}
 
 
 def test_each_observer_has_a_sentence_of_its_own_with_the_defense_that_hides_most_from_it():
     last = rows("auc", "strongest", {("none", math.nan): [0.75], ("natural", 9.0): [0.5], ("dpsgd", 1.0): [0.625]})
     seen = rows("auc", "likelihood", {("none", math.nan): [1.0], ("natural", 9.0): [0.9], ("dpsgd", 1.0): [0.6]})
-    said = sentences({"x": pd.concat([rows("test_accuracy", "", ACCURACY), last, seen])}, {})
-    assert said == [
-        "Membership inference by a server that sees every upload (digits, LeNet), AUC (chance is .5): undefended: 1 at "
-        "a test accuracy of 0.7; least under DP-SGD, noise 1: 0.6 at a test accuracy of 0.125.",
-        "Membership inference from the last weights (digits, LeNet), AUC (chance is .5): undefended: 0.75 at a test "
-        "accuracy of 0.7; least under natural, 9 nats: 0.5 at a test accuracy of 0.25.",
-    ]
+    _, server, recipient = said(rows("test_accuracy", "", ACCURACY), last, seen)
+    assert server == (
+        "A server that sees every upload recognises members with an AUC of 1 undefended and of 0.6 behind DP-SGD "
+        "(noise 1), the least (0.5 is guessing). Test accuracy is 0.7 and 0.125."
+    )
+    assert recipient.startswith(
+        "Whoever gets the last weights recognises members with an AUC of 0.75 undefended and of 0.5"
+    )
 
 
 def test_quick_shows_the_server_behind_every_defense_and_level_of_its_first_table():
@@ -136,21 +174,21 @@ def test_curves_are_of_the_run_of_each_defense_where_the_attack_sees_least():
 
 def test_demonstrated_leakage_is_that_nearest_to_its_bound():
     nats = {("one", "images_nats"): (0.5, 1.0), ("other", "weights_nats"): (3.0, 100.0)}
-    table = pd.concat(
-        rows(metric, variant, {("natural", 1.0): [value]}, run=run)
-        for (run, metric), values in nats.items()
-        for variant, value in zip(("demonstrated", "allowed"), values, strict=True)
+    told = said(
+        *(
+            rows(metric, variant, {("natural", 1.0): [value]}, run=run)
+            for (run, metric), values in nats.items()
+            for variant, value in zip(("demonstrated", "allowed"), values, strict=True)
+        )
     )
-    assert sentences({"x": table}, {}) == [
-        "Attacks prove 0.5 of the 1 nat about one record that its noisy copies may reveal (one)."
-    ]
+    assert told == ["Attacks prove 0.5 of the 1 nat about one record that its noisy copies may reveal (run one)."]
 
 
 def test_verdicts_are_counted_and_nothing_is_told_of_nothing():
-    assert sentences({}, {"reproduced": 3, "mixed": 0, "undecided": 1}) == [
+    assert said(totals={"reproduced": 3, "mixed": 0, "undecided": 1}) == [
         "Of 4 claims about experiments: 3 reproduced, 1 undecided."
     ]
-    assert sentences({"theory": pd.DataFrame({"metric": ["test_accuracy"]})}, {}) == []
+    assert said(pd.DataFrame({"metric": ["test_accuracy"]})) == []
 
 
 def test_picture_is_a_well_known_one_or_else_the_first():

@@ -22,7 +22,8 @@ from leakbound_lab.config.federated import FederatedConfig
 from leakbound_lab.config.studies import StudyConfig
 from leakbound_lab.config.whole import Config
 from leakbound_lab.figures.plots.planes import numbers
-from leakbound_lab.figures.report.overview import datasets, outcome_lines, sentences
+from leakbound_lab.figures.report.opening import outcome_lines, sentences
+from leakbound_lab.figures.report.overview import datasets
 from leakbound_lab.figures.report.page import Report, ReportFigure, in_words, page
 from leakbound_lab.steps.plot import write_figure
 from verdicts import entry, evaluate
@@ -197,7 +198,7 @@ def test_few_blocks_are_said_in_words_in_place_of_an_interval():
 
 def test_page_opens_with_what_came_out(report, made):
     totals = {"reproduced": 0}
-    assert (said := sentences(report.tables, totals))
+    assert (said := sentences(report.tables, totals, report.config))
     assert all(sentence in made.text for sentence in said)
     opening = page(report).partition('id="outcome"')[2].partition("</section>")[0]
     head, *lines = outcome_lines(report.tables)

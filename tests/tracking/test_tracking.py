@@ -295,15 +295,18 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     connect(uri).create_experiment("quicker/digits")
     for level in (16.0, 0.25):
         push(record(facts=dataclasses.replace(FACTS, slug=f"natural-{level}", level=level)), uri)
-    push(record(facts=dataclasses.replace(FACTS, slug="none", defense="dpsgd", level=2.0)), uri)
+    push(record(facts=dataclasses.replace(FACTS, slug="dp", defense="dpsgd", level=2.0)), uri)
+    push(record(facts=dataclasses.replace(FACTS, slug="none", defense="none", level=None)), uri)
     push(record(facts=dataclasses.replace(FACTS, slug="untrained", defense="clipping", level=1.0, rounds=0)), uri)
-    made = push(accounted(), uri)["experiment_id"]
+    made = connect(uri).get_experiment_by_name(FACTS.experiment).experiment_id
+    connect(uri).set_experiment_tag(made, "mlflow.sharedViewState.leakbound", "{}")  # as of an earlier version
+    assert push(accounted(), uri)["experiment_id"] == made
     page = f"/#/experiments/{made}/runs?workflowType=machine_learning&viewStateShareKey=leakbound"
     assert pages(uri, "quick") == {"quick/digits": page}
     view = json.loads(connect(uri).get_experiment(made).tags["mlflow.sharedViewState.leakbound"])
     runs = connect(uri).search_runs([made], view["searchFilter"], order_by=[f"{view['orderByKey']} ASC"])
-    assert [run.data.params["level"] for run in runs] == ["2", "0.25", "4", "16", "1"]
-    run = runs[2]
+    assert [run.data.params.get("level") for run in runs] == [None, "2", "0.25", "4", "16", "1"]
+    run = runs[3]
     assert run.data.metrics.keys() >= {
         "brief/accuracy",
         "brief/if_noise_were_secret_nats_per_record_average_with_labels",
@@ -311,6 +314,10 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     }
     shown = {f"metrics.`{key}`" for key in run.data.metrics if key.startswith("brief/")} | {"tags.`defense`"}
     assert shown <= set(view["selectedColumns"]) == set(view["columnWidths"])
+    last, uploads = (
+        view["columnOrder"].index(f"metrics.`brief/membership_auc_{seen}`") for seen in ("last_weights", "uploads")
+    )
+    assert uploads < last  # the server sees more
 
 
 KILLED = """

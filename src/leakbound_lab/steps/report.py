@@ -128,7 +128,7 @@ def _curves(
 ) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
     """Yield defenses, each with the rates of the strongest membership attack on the run where it shows least."""
     from leakbound_lab.attacks.rows import mean_roc_curve
-    from leakbound_lab.figures.report.overview import ATTACKERS, attacked_runs
+    from leakbound_lab.figures.report.opening import ATTACKERS, attacked_runs
 
     for defense, run in attacked_runs(tables).items():
         scores = storage.read_arrays(output(root, "attack", f"{run}/membership", "arrays"))

@@ -22,13 +22,13 @@ BRIEF = "brief"
 """Group of the headlines. Every other group sorts after it, and MLflow shows groups in that order."""
 HEADLINES = {
     "accuracy": ("curves/test_accuracy",),
-    "membership_auc_last_weights": ("membership/strongest/auc", "membership/white_box/auc"),
     "membership_auc_uploads": ("membership_uploads/likelihood/auc",),
+    "membership_auc_last_weights": ("membership/strongest/auc", "membership/white_box/auc"),
     "model_inversion_gain": ("model_inversion/informed/gain_over_aux",),
     "gradient_inversion_mse": ("gradient_inversion/attack/mse",),
     "mean_image_mse": ("gradient_inversion/prior/mse",),
 }
-"""Headline to its possible metrics. The first one that a run has is used."""
+"""Headline to its possible metrics, of which the first that a run has is used. The server sees more, and is first."""
 STATED = tuple(
     f"{kind}_{meaning}"
     for kind in KINDS
@@ -38,8 +38,8 @@ STATED = tuple(
 # Headlines that the paragraph states, with the words before their numbers. The bound has its own sentence.
 _OUTCOMES = {
     "accuracy": "test accuracy",
-    "membership_auc_last_weights": "membership inference from the last weights with an AUC of",
     "membership_auc_uploads": "membership inference from all uploads with an AUC of",
+    "membership_auc_last_weights": "membership inference from the last weights with an AUC of",
     "model_inversion_gain": "part of the error of the attacker's own class means that model inversion removes",
     "gradient_inversion_mse": "gradient inversion with a mean squared error of",
     "mean_image_mse": "mean squared error of the mean image",

@@ -110,7 +110,8 @@ class RunFacts:
     def order(self) -> str:
         """Text by which MLflow, which compares texts, sorts defenses, and their levels as numbers.
 
-        Untrained networks, which have no accuracy, come after all others.
+        What is undefended comes first, and untrained networks, which have no accuracy, come last.
         """
-        last = "~ " if self.rounds == 0 else ""
-        return f"{last}{self.defense}" if self.level is None else f"{last}{self.defense} {self.level:018.6f}"
+        group = 2 if self.rounds == 0 else 0 if self.defense == "none" else 1
+        named = f"{group} {self.defense}"
+        return named if self.level is None else f"{named} {self.level:018.6f}"

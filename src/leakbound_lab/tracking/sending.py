@@ -26,7 +26,8 @@ _VIEW = {
     "selectedColumns": _COLUMNS,
     "columnOrder": _COLUMNS,
     "columnWidths": {
-        column: 90 if column.startswith("tags") else 40 + 7 * len(column) for column in _COLUMNS
+        column: 110 if column.startswith("tags") else 40 + 7 * len(column.removeprefix("metrics."))
+        for column in _COLUMNS
     },
 }
 _KIND = {  # without it MLflow shows pages for chatbots, and the columns that each user last chose
@@ -159,6 +160,9 @@ def _experiment_id(client: Any, uri: str, name: str, about: str) -> str:
         )
     if experiment.lifecycle_stage == "deleted":
         client.restore_experiment(experiment.experiment_id)
+    for tag, value in _KIND.items():  # an earlier version may have made it with another view
+        if experiment.tags.get(tag) != value:
+            client.set_experiment_tag(experiment.experiment_id, tag, value)
     return experiment.experiment_id
 
 

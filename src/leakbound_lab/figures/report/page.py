@@ -31,7 +31,7 @@ from leakbound_lab.config.whole import Config
 from leakbound_lab.figures import style
 from leakbound_lab.figures.plots import planes
 from leakbound_lab.figures.plots.planes import POINT
-from leakbound_lab.figures.report import overview
+from leakbound_lab.figures.report import opening, overview
 from leakbound_lab.figures.report.page_templates import picture_address, templates
 
 _LARGEST_DRAWING = 300_000
@@ -119,16 +119,17 @@ class Report:
 
     @property
     def sentences(self) -> list[str]:
-        """Sentences that open the page: results of other settings, verdicts, membership, demonstrated leakage."""
+        """Sentences that open the page: results of other settings, then those of the results."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
-        opening = overview.sentences(self.tables, {name: int(last.get(name, 0)) for name in VERDICTS})
+        totals = {name: int(last.get(name, 0)) for name in VERDICTS}
+        told = opening.sentences(self.tables, totals, self.config)
         if others := self.provenance.get("other_settings"):
-            opening.insert(
+            told.insert(
                 0,
                 f"Made by other settings than this configuration's: {others} of {self.provenance['jobs']} results. "
                 "leakbound verify names them, and snakemake without --rerun-triggers makes them again.",
             )
-        return opening
+        return told
 
 
 def page(report: Report) -> str:
@@ -150,9 +151,9 @@ def page(report: Report) -> str:
     return surroundings.get_template("report.html").render(
         report=report,
         sentences=report.sentences,
-        picture=by_key.get(overview.opening_picture(by_key) or ""),
-        outcomes=(lines := overview.outcome_lines(report.tables)),
-        meanings=overview.meanings(lines),
+        picture=by_key.get(opening.opening_picture(by_key) or ""),
+        outcomes=(lines := opening.outcome_lines(report.tables)),
+        meanings=opening.meanings(lines),
         roc=_roc(report.curves),
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()

@@ -1,0 +1,275 @@
+"""Results that open a report: a sentence for each observer, and a table of all defenses."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from decimal import ROUND_FLOOR
+from typing import Any
+
+import pandas as pd
+
+from leakbound.accounting.risk import bound_text
+from leakbound.words import in_nats
+from leakbound_lab.claims.evaluation import VERDICTS
+from leakbound_lab.config.data import size_of
+from leakbound_lab.config.whole import Config
+from leakbound_lab.figures import style
+
+_PICTURES = (
+    "beyond/uploads_front",
+    "beyond/recipes",
+    "beyond/sandwich",
+    "beyond/limit",
+    "tan2024/fig15_gain",
+    "tan2024/fig05",
+    "tan2024/fig09",
+)
+"""Figures that open a report, in the order of preference."""
+ATTACKERS = ("strongest", "white_box")
+"""Membership attacks on the last weights, in the order of preference."""
+_NETWORK = ["dataset", "model"]
+_ACCURACY = "test accuracy"
+_ERROR = "error from a gradient"
+_UPLOADS = "AUC, uploads"
+_MEMBERSHIP = "AUC, last weights"
+_NATS = "nats, whole training"
+_OUTCOMES = {
+    _ACCURACY: ("test_accuracy", ("",)),
+    _UPLOADS: ("auc", ("likelihood",)),
+    _NATS: ("leakage", ("",)),
+    _MEMBERSHIP: ("auc", ATTACKERS),
+    _ERROR: ("relative_mse", ("attack",)),
+}
+"""Columns of the table that opens a report, the server's first: their metric, and its variants by preference."""
+_MEANINGS = {
+    _UPLOADS: "how well a server that sees every upload recognises members; 0.5 is guessing",
+    _NATS: "the most that all uploads reveal about one record, if the noise is secret: behind a channel on average "
+    "over records and without the label, behind DP for each record with its label",
+    _MEMBERSHIP: "how well whoever gets the trained network does, by the strongest attack",
+    _ERROR: "squared error of the record that an attacker recovers from its gradient; 1 is that of the mean record",
+}
+"""What the columns of that table say that do not say it themselves."""
+_OBSERVERS = {_UPLOADS: "A server that sees every upload", _MEMBERSHIP: "Whoever gets the last weights"}
+"""Columns of membership inference, and who makes it."""
+
+
+def opening_picture(figures: Collection[str]) -> str | None:
+    """Return the key ``paper/id`` of the figure that opens a report, None without figures."""
+    return next(iter([*(key for key in _PICTURES if key in figures), *figures]), None)
+
+
+def outcomes(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Compute the means that open a report, for the first dataset and network of the study with most defenses.
+
+    Args:
+        tables: Rows of studies by name.
+
+    Returns:
+        Means over replicas at the chosen learning rates, of each defense and level in order. The level is
+        infinite for a defense without one. Only measured quantities have a column. The attribute ``network``
+        holds dataset and model.
+    """
+    means = {}
+    network = None
+    for name, (metric, variants) in _OUTCOMES.items():
+        rows = (_of_one_network(tables, metric, variant, network) for variant in variants)
+        if (measured := next(filter(len, rows), None)) is not None:
+            network = measured.iloc[0][_NETWORK]
+            arms = measured.fillna({"level": math.inf}).groupby(["defense", "level"])
+            means[name] = arms["value"].mean()
+    table = pd.DataFrame(means)
+    table.attrs["network"] = network
+    defenses = style.ordered({defense for defense, _ in table.index})
+    defenses.sort(key=lambda name: name in ("early_stopping", "stopped", "clipping"))
+    return table.loc[sorted(table.index, key=lambda arm: (defenses.index(arm[0]), arm[1]))]
+
+
+def attacked_runs(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """Choose the run of each defense whose last weights show least of membership, by the name of the defense."""
+    network = outcomes(tables).attrs["network"]
+    rows = next(filter(len, (_of_one_network(tables, "auc", name, network) for name in ATTACKERS)), None)
+    if rows is None:
+        return {}
+    means = rows.groupby(["defense", "run"])["value"].mean()
+    return {defense: means[defense].idxmin() for defense in style.ordered(rows["defense"].unique())}
+
+
+def outcome_lines(tables: Mapping[str, pd.DataFrame]) -> list[list[str]]:
+    """Write :func:`outcomes` as text, the headings first. Empty without outcomes."""
+    table = outcomes(tables)
+    lines = []
+    for arm, row in table.iterrows():
+        texts = row.map(lambda value: "–" if math.isnan(value) else _number(value))
+        if row.get(_NATS, 0.0) > 0.0:
+            texts[_NATS] = bound_text(row[_NATS])
+        elif _NATS in row and row.get(_ACCURACY, math.nan) >= 0.0:
+            texts[_NATS] = "no bound"  # none is stated for this training
+        lines.append([*_arm(arm), *texts])
+    return [[_written(table), "level", *table.columns], *lines] if lines else []
+
+
+def meanings(lines: Sequence[Sequence[str]]) -> dict[str, str]:
+    """Explain the columns that the lines of :func:`outcome_lines` have, and no others."""
+    return {column: text for column, text in _MEANINGS.items() if lines and column in lines[0]}
+
+
+def _written(table: pd.DataFrame) -> str:
+    """Write dataset and network of outcomes."""
+    return ", ".join(map(style.written, table.attrs["network"]))
+
+
+def _arm(arm: Any) -> list[str]:
+    """Write a defense, and its level with the unit."""
+    defense, level = arm
+    label = style.level_label(defense, level, unit=True)
+    return [style.style_of(defense).label, f"{label} a use" if label.endswith(("nat", "nats")) else label]
+
+
+def _arm_text(arm: Any) -> str:
+    """Write a defense with its level within a sentence."""
+    label, level = _arm(arm)
+    return f"{label} ({level})" if level else label
+
+
+def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int], config: Config) -> list[str]:
+    """Write the sentences that open a report: what was trained, what each observer learns at which cost, verdicts.
+
+    Args:
+        tables: Rows of studies by name.
+        totals: Verdict to number of claims.
+        config: Configuration of the results.
+    """
+    table = outcomes(tables)
+    counts = {name: totals[name] for name in VERDICTS if totals.get(name)}
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    verdicts = [f"Of {sum(counts.values())} claims about experiments: {listed}."] if counts else []
+    return [
+        *_trained(tables, config),
+        *_membership(table),
+        *_reconstruction(table),
+        *_bounds(table, config),
+        *_demonstrated(tables),
+        *verdicts,
+    ]
+
+
+def _trained(tables: Mapping[str, pd.DataFrame], config: Config) -> Iterator[str]:
+    """Yield a sentence on the trainings whose results open the report."""
+    rows = _of_one_network(tables, *_metric_of(_ACCURACY), None)
+    if rows.empty:
+        return
+    first = rows.iloc[0]
+    counts = rows.fillna({"level": math.inf}).groupby(["defense", "level"])["replica"].nunique()
+    replicas = " to ".join(map(str, sorted({counts.min(), counts.max()})))
+    members = size_of(first["dataset"], config.datasets[first["dataset"]]).members
+    trained = f"{style.written(first['dataset'])}, {style.written(first['model'])}"
+    steps = f"{first['rounds']:,} steps of {first['batch_size']:,}"
+    yield f"{trained}: a client trains on {members:,} records in {steps}. Numbers are means of {replicas} replicas."
+
+
+def _metric_of(column: str) -> tuple[str, str]:
+    """Return metric and preferred variant of a column."""
+    metric, (variant, *_) = _OUTCOMES[column]
+    return metric, variant
+
+
+def _membership(table: pd.DataFrame) -> Iterator[str]:
+    """Yield for each observer a sentence on how well it recognises members, undefended and at least, and accuracies."""
+    for column, observer in _OBSERVERS.items():
+        if {_ACCURACY, column} <= set(table.columns):
+            if (both := table.dropna(subset=[_ACCURACY, column])).empty:
+                continue
+            shown, arms = _undefended_and(both[column], pd.Series.idxmin)
+            accuracies = " and ".join(_number(both[_ACCURACY][arm]) for arm in arms)
+            least = ", the least" if len(arms) > 1 else ", no more than behind any defense"
+            yield (
+                f"{observer} recognises members with an AUC of {shown}{least} (0.5 is guessing). "
+                f"Test accuracy is {accuracies}."
+            )
+
+
+def _reconstruction(table: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence on how well an attacker recovers a record from its gradient, undefended and at worst."""
+    if _ERROR in table.columns:
+        shown, arms = _undefended_and(table[_ERROR].dropna(), pd.Series.idxmax)
+        most = ", the most" if len(arms) > 1 else ", no less than behind any defense"
+        yield (
+            f"Whoever sees the gradient of one record recovers it with a squared error of {shown}{most} "
+            "(1 is that of the mean record)."
+        )
+
+
+def _undefended_and(values: pd.Series, best: Callable[[pd.Series], Any]) -> tuple[str, list[Any]]:
+    """Write the value without a defense and the best one with the arm that has it, and list these arms."""
+    arms = [arm for arm in values.index if arm[0] == "none"]
+    arms += [arm for arm in [best(values)] if arm not in arms]
+    behind = ["undefended" if arm[0] == "none" else f"behind {_arm_text(arm)}" for arm in arms]
+    listed = [f"{_number(values[arm])} {text}" for arm, text in zip(arms, behind, strict=True)]
+    return " and of ".join(listed), arms
+
+
+def _bounds(table: pd.DataFrame, config: Config) -> Iterator[str]:
+    """Yield a sentence on the smallest bound of a channel, that of DP, and what identification takes."""
+    if _NATS not in table.columns:
+        return
+    bounds = table[_NATS][table[_NATS] > 0]
+    known = config.known_defenses()
+    kinds = {True: "on average over records, without the label", False: "for each record with its label"}
+    listed = []
+    for average, scope in kinds.items():
+        of_kind = bounds[[(known[defense].channel is not None) == average for defense, _ in bounds.index]]
+        if len(of_kind):
+            least = of_kind.idxmin()
+            listed.append(f"{in_nats(bound_text(of_kind[least]))} behind {_arm_text(least)}, {scope}")
+    if listed:
+        dataset = table.attrs["network"]["dataset"]
+        members = size_of(dataset, config.datasets[dataset]).members
+        seeded = "; here it comes from seeds" if config.privacy_noise == "seeded" else ""
+        yield (
+            f"All uploads of a training reveal about one record at most {'; '.join(listed)}. This holds if the noise "
+            f"is secret{seeded}. To name one of {members:,} records takes {math.log(members):.1f} nats."
+        )
+
+
+def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Yield a sentence on the largest share of a bound that an attack proves."""
+    for table in tables.values():
+        if not {"run", "metric", "variant", "unit"} <= set(table.columns):
+            continue
+        rows = table[table["metric"].astype(str).str.endswith("_nats")]
+        shares = rows.pivot_table(index=["run", "metric", "unit"], columns="variant", values="value")
+        if {"demonstrated", "allowed"} <= set(shares.columns):
+            run, metric, _ = best = (shares["demonstrated"] / shares["allowed"]).idxmax()
+            shown = bound_text(shares["demonstrated"][best], ROUND_FLOOR)
+            allowed = bound_text(shares["allowed"][best])
+            release = metric.replace("images", "noisy copies").removesuffix("_nats").replace("_", " ")
+            proven = f"Attacks prove {shown} of the {in_nats(allowed)} about one record"
+            yield f"{proven} that its {release} may reveal (run {run})."
+            return
+
+
+def _number(value: float) -> str:
+    """Write a number with three digits, or one if it is below 0.001."""
+    return f"{value:.3g}" if value >= 1e-3 else f"{value:.0e}"
+
+
+def _of_one_network(
+    tables: Mapping[str, pd.DataFrame], metric: str, variant: str, network: pd.Series | None
+) -> pd.DataFrame:
+    """Choose sound rows of a metric in all studies.
+
+    They are those of the longest training and the smallest batches of the study with most defenses, for a
+    dataset and network. Without one, they are those of its first dataset and network.
+    """
+    sound = []
+    for table in tables.values():
+        if {"chosen", "defense"} <= set(table.columns):
+            rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
+            rows = rows if network is None else rows[(rows[_NETWORK] == network).all(axis=1)]
+            sound.append(rows[(rows["status"].astype(str) == "") & rows["value"].notna()])
+    best = max(sound, key=lambda rows: rows["defense"].nunique(), default=pd.DataFrame())
+    if best.empty:
+        return best
+    rows = pd.concat(sound)
+    rows = rows[(rows[_NETWORK] == best.iloc[0][_NETWORK]).all(axis=1)]
+    rows = rows[rows["rounds"] == best["rounds"].max()]
+    return rows[rows["batch_size"] == best["batch_size"].min()]
