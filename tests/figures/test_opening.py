@@ -118,8 +118,8 @@ def test_the_smallest_bounds_say_whom_they_are_for_and_which_noise_they_need():
     members = reading.quick().datasets["digits"].members
     assert told == (
         "All uploads of a training reveal about one record at most 12.4 nats behind natural (9 nats a use), on average "
-        "over records, without the label; 2 nats behind DP-SGD (noise 1), for each record with its label. This holds if "
-        f"the noise is secret; here it comes from seeds. To name one of {members} records takes "
+        "over records, without the label; 2 nats behind DP-SGD (noise 1), for each record with its label. This holds "
+        f"if the noise is secret; here it comes from seeds. To name one of {members} records takes "
         f"{math.log(members):.1f} nats."
     )
 

@@ -113,5 +113,5 @@ class RunFacts:
         What is undefended comes first, and untrained networks, which have no accuracy, come last.
         """
         group = 2 if self.rounds == 0 else 0 if self.defense == "none" else 1
-        named = f"{group} {self.defense}"
-        return named if self.level is None else f"{named} {self.level:018.6f}"
+        defense = f"{group} {self.defense}"
+        return defense if self.level is None else f"{defense} {self.level:018.6f}"

@@ -212,11 +212,11 @@ def _bounds(table: pd.DataFrame, config: Config) -> Iterator[str]:
     if _NATS not in table.columns:
         return
     bounds = table[_NATS][table[_NATS] > 0]
-    known = config.known_defenses()
+    defenses = config.known_defenses()
     kinds = {True: "on average over records, without the label", False: "for each record with its label"}
     listed = []
     for average, scope in kinds.items():
-        of_kind = bounds[[(known[defense].channel is not None) == average for defense, _ in bounds.index]]
+        of_kind = bounds[[(defenses[defense].channel is not None) == average for defense, _ in bounds.index]]
         if len(of_kind):
             least = of_kind.idxmin()
             listed.append(f"{in_nats(bound_text(of_kind[least]))} behind {_arm_text(least)}, {scope}")

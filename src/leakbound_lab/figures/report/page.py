@@ -122,14 +122,14 @@ class Report:
         """Sentences that open the page: results of other settings, then those of the results."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
         totals = {name: int(last.get(name, 0)) for name in VERDICTS}
-        told = opening.sentences(self.tables, totals, self.config)
+        opened = opening.sentences(self.tables, totals, self.config)
         if others := self.provenance.get("other_settings"):
-            told.insert(
+            opened.insert(
                 0,
                 f"Made by other settings than this configuration's: {others} of {self.provenance['jobs']} results. "
                 "leakbound verify names them, and snakemake without --rerun-triggers makes them again.",
             )
-        return told
+        return opened
 
 
 def page(report: Report) -> str:
