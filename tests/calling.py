@@ -15,11 +15,14 @@ from typing import Any, get_type_hints
 from unittest import mock
 
 import typer
+from pydantic import TypeAdapter
 
 from leakbound import storage
 from leakbound.commands.command_line import main
 from leakbound.registry import Registry
 from leakbound_lab import registries
+from leakbound_lab.config.defenses import Defense
+from leakbound_lab.config.training import TrainingConfig, TrainingSettings
 from leakbound_lab.jobs.job import Job, Step
 from leakbound_lab.steps.step_command import run_step
 
@@ -84,7 +87,17 @@ def refused(outcome: Outcome) -> str:
     return outcome.message
 
 
-def step_called(name: str, settings: Any, files: Mapping[str, object]) -> Outcome:
+def training_arguments(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step of a training takes, from plain values as a configuration has them."""
+    values = {name: value for name, value in plain.items() if name not in ("dataset", "keeps_all", "training")}
+    values["defense"] = TypeAdapter(Defense).validate_python(plain["defense"])
+    config = TrainingConfig.model_validate(plain["training"])
+    return {"training": TrainingSettings(**values, config=config), "keeps_all": plain.get("keeps_all", False)}
+
+
+def step_called(
+    name: str, settings: Any, files: Mapping[str, object], arguments: Mapping[str, Any] | None = None
+) -> Outcome:
     """Call a step with settings and files of one's own, as its rule calls it with those of a configuration.
 
     A file of several under one parameter is given as ``PARAMETER=NAME``.
@@ -104,7 +117,7 @@ def step_called(name: str, settings: Any, files: Mapping[str, object]) -> Outcom
 
     @program.command()
     def _() -> None:
-        run_step(step, settings, options)
+        run_step(step, settings, options, arguments)
 
     return called(program=lambda: main(program))
 
@@ -119,7 +132,7 @@ def job_called(job: Job) -> Outcome:
             files |= {f"{role}={name}": path for name, path in every.items()}
         else:
             files["root"] = job.root
-    return step_called(job.step, job.settings, files)
+    return step_called(job.step, job.settings, files, job.arguments)
 
 
 def files_in(folder: Path) -> list[str]:

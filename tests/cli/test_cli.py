@@ -15,11 +15,14 @@ import snakemake.cli
 import typer
 
 import leakbound
-from calling import called, done, refusal, refused, step_called, succeeded
+from calling import called, done, refusal, refused, step_called, succeeded, training_arguments
 from leakbound import storage
 from leakbound.channels import population_moments
 from leakbound.commands.command_line import Place, app, every_command
 from leakbound_lab.commands.table import STEPS
+from leakbound_lab.config.attacks import MembershipConfig
+from leakbound_lab.config.defenses import Undefended
+from leakbound_lab.steps.attack import AttackSettings
 from leakbound_lab.steps.results import Usage, read_usage
 
 ROOT = Path(__file__).parents[2]
@@ -239,10 +242,11 @@ def calibrated(folder: Path, spectrum: str, members: str, **settings: object) ->
 def trained(folder: Path, rates: list[float], kept: str = "chosen", files: dict | None = None, **changed) -> dict:
     """Provenance of a short training."""
     training = {"evaluations": 3 if changed else 1, "learning_rates": rates}
-    settings = {**MODEL, "training": training, "rates": kept, "rounds": 6, "replicas": 2, **changed}
+    settings = {**MODEL, "training": training, "keeps_all": kept == "all", "rounds": 6, "replicas": 2, **changed}
     outputs = {"weights": "w.safetensors", "rates": "rates.parquet", "rows": "rows.parquet", "provenance": "p.json"}
     written = {role: folder / name for role, name in outputs.items()}
-    step("train", settings, dataset=folder / "digits.safetensors", **written, **(files or {}))
+    files = {"dataset": folder / "digits.safetensors", **written, **(files or {})}
+    done(step_called("train", settings, files, training_arguments(settings)))
     return storage.read_json(folder / "p.json")
 
 
@@ -341,13 +345,13 @@ def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, monkeypatch,
 
 def test_attack_on_membership_asks_for_its_references_before_it_reads_weights(prepared, monkeypatch):
     monkeypatch.chdir(prepared)
-    settings = {name: MODEL[name] for name in ("model", "level", "seed", "device", "defense", "slug")}
-    settings |= {"attack": "membership", "config": {}}
+    shared = {name: MODEL[name] for name in ("model", "level", "seed", "device", "slug")}
+    settings = AttackSettings(attack="membership", config=MembershipConfig(), defense=Undefended(), **shared)
     files = {"dataset": "digits.safetensors", "weights": "none", "rates": "none"}
     files |= {"rows": "x", "arrays": "y", "provenance": "z"}
-    said = refused(step_called("attack", settings, files))
+    said = refused(step_called("attack", settings.plain(), files, {"settings": settings}))
     assert "membership compares with reference networks: give --references, written by `step references`" in said
-    said = refused(step_called("attack", settings, files | {"references": "none"}))
+    said = refused(step_called("attack", settings.plain(), files | {"references": "none"}, {"settings": settings}))
     assert "give both --references and --trained, or neither" in said
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from images import gathered
 from leakbound import storage
+from leakbound_lab.config.messages import parse
 from leakbound_lab.config.studies import IllustrationConfig
 from leakbound_lab.jobs.job import Job
 from leakbound_lab.registries import ILLUSTRATIONS
-from leakbound_lab.steps.job_settings import read_settings
 from leakbound_lab.steps.plot import PlotSettings, write_figure
 from verdicts import evaluate
 from whole_catalogue import whole_catalogue
@@ -74,7 +74,7 @@ def test_the_catalogue_has_every_figure_and_table_of_the_main_paper():
 def test_panels_have_the_order_of_the_catalogue_where_a_job_draws_them(key):
     figure = FIGURES[key]
     job = Job("plot", key, PurePosixPath("results"), {"figure": figure.model_dump(mode="json", exclude={"claims"})})
-    received = read_settings(job.settings, PlotSettings).figure.options
+    received = parse(PlotSettings, job.settings, "plot").figure.options
     assert json.dumps(received) == json.dumps(figure.options)  # with the order of every key
 
 

@@ -83,7 +83,7 @@ def test_every_configuration_is_refused_or_makes_jobs_that_take_their_settings(c
         told = json.loads(job.settings_text())
         if step.settings is Config:
             assert reading.config_of(told, "settings") == config
-        else:
+        elif step.settings is not None:
             parse(step.settings, told, "settings")
     if len(table.runs) <= 50:
         found = [job_cost(job, COSTS) for job in JobList(table, STEPS)]
@@ -176,7 +176,7 @@ def test_settings_of_the_commands_are_all_tried():
     table = RunTable(config, reading.load_catalogue(REPOSITORY / config.catalogue, config))
     tried = {step.settings for step, _ in first_jobs(table)}
     assert tried == {step.settings for step in STEPS}
-    above = {one for kind in tried for one in kind.__mro__}
+    above = {one for kind in tried - {None} for one in kind.__mro__}
     assert set(_kinds(JobSettings)) <= above
 
 

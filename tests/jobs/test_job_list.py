@@ -1,6 +1,6 @@
 import copy
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -16,12 +16,13 @@ from leakbound_lab.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound_lab.config.messages import parse
 from leakbound_lab.config.studies import EfficiencyConfig, StudyConfig
 from leakbound_lab.config.theory import DependentCase, IndependentCase
-from leakbound_lab.config.training import LENGTHS
+from leakbound_lab.config.training import LENGTHS, TrainingConfig, TrainingSettings
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs.job import JobList
 from leakbound_lab.jobs.runs import Run, runs_of
 from leakbound_lab.jobs.table import RunTable
 from leakbound_lab.steps.job_list import all_steps
+from leakbound_lab.training.request import training_request
 from whole_catalogue import whole_catalogue
 
 ROOT = Path(__file__).parents[2]
@@ -263,7 +264,8 @@ def test_every_job_is_told_what_its_command_accepts_and_reads_what_exactly_one_o
     """Settings are made by one half of a step's file and read by the other."""
     jobs = job_list(reading.load(path))
     for job in jobs:
-        if job.step != "report":  # told the whole configuration
+        told = jobs.steps[job.step].settings
+        if job.step != "report" and told is not None:  # told the whole configuration, or values of it
             parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
     written = Counter(file for job in jobs for file in job.outputs.values())
     assert set(written.values()) == {1}
@@ -307,7 +309,7 @@ def test_references_are_trained_for_runs_whose_members_are_attacked_and_for_no_o
 def test_uploads_are_made_again_by_the_settings_of_the_training_and_the_training_is_the_same():
     jobs, slug = job_list(), "digits/mlp/dpsgd-0.5/n400-b32"
     train, made = jobs.job("train", slug), jobs.job("attack", f"{slug}/membership_uploads")
-    asked = {name: value for name, value in train.settings.items() if name not in ("rates", "plugins")}
+    asked = {name: value for name, value in train.settings.items() if name not in ("dataset", "keeps_all", "plugins")}
     assert made.settings["training"] == asked
     assert made.inputs == jobs.job("attack", f"{slug}/gradient_capacity").inputs | {
         role: train.outputs[role] for role in ("weights", "rates")
@@ -315,6 +317,34 @@ def test_uploads_are_made_again_by_the_settings_of_the_training_and_the_training
     studies = {name: study for name, study in QUICK.studies.items() if name != "uploads"}
     without = job_list(QUICK.model_copy(update={"studies": studies}))
     assert [job.settings for job in without.of("train")] == [job.settings for job in jobs.of("train")]
+
+
+OTHERWISE = {
+    "model": "cnn",
+    "defense": DPSGD(learning_rates=(0.5,)),
+    "slug": "digits/mlp/other",
+    "level": 0.25,
+    "batch_size": 7,
+    "seed": 1,
+    "privacy_noise": "secure",
+    "lengths": ("half", "full"),
+    "device": "cuda",
+    "config": TrainingConfig(precision="tf32"),
+    "rounds": 3,
+    "replicas": 9,
+}
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(TrainingSettings)])
+def test_all_that_a_training_reads_is_hashed(name):
+    """What a training takes is made from these settings, so nothing that it reads is missing there."""
+    run = job_list().job("train", "digits/mlp/dpsgd-0.5/n400-b32")
+    training = run.arguments["training"]
+    told = training.plain()
+    assert told.items() <= run.settings.items()
+    assert replace(training, **{name: OTHERWISE[name]}).plain() != told
+    request = training_request(training, None, None, Path("checkpoint"))
+    assert getattr(request, name) is getattr(training, name)
 
 
 def test_references_of_candidates_are_trained_for_each_network_and_those_of_the_pool_have_the_settings_they_had():

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from calling import training_arguments
 from leakbound import storage
 from leakbound.randomness.seeding import derive_seed
 from leakbound_lab.steps.job_list import all_steps
@@ -20,7 +21,8 @@ DEFENSES = {"white": {"mechanism": "channel", "shape": "white"}, "dpsgd": {"mech
 
 def call(command: str, settings: dict, **files: object) -> None:
     """Call a step with settings and files."""
-    run_step(STEPS[command], settings, files)
+    arguments = training_arguments(settings) if command == "train" else None
+    run_step(STEPS[command], settings, files, arguments)
 
 
 @pytest.fixture(scope="module")

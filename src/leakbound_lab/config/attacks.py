@@ -113,8 +113,8 @@ class Attack(Settings):
             :class:`~leakbound_lab.attacks.attack_request.AttackRequest`.
         trained: Whether it attacks a trained network, or the gradients of an untrained one.
         replays: Function that trains the networks once more from the same seeds, to see their uploads,
-            ``module:attribute``, empty for none. It takes the request of the training, the rates of the kept
-            networks and the settings of the attack.
+            ``module:attribute``, empty for none. It takes the request of the attack, the settings of the
+            training, the rates of the kept networks, and a file for checkpoints.
         demonstrates: Whether its results are lower limits of leakage, or arrays of scores that give some.
         over_units: How tables summarise its rows over units (classes, images). ``separate`` if each unit,
             such as a number of uses, stands for itself. None if its rows have no units.
@@ -238,7 +238,7 @@ class UploadMembershipConfig(Attack):
     """Membership inference by a server that sees every upload, scored while the networks train once more."""
 
     function: ClassVar[str] = "leakbound_lab.attacks.membership.upload_attack:infer_from_uploads"
-    replays: ClassVar[str] = "leakbound_lab.attacks.membership.upload_attack:scored_uploads"
+    replays: ClassVar[str] = "leakbound_lab.attacks.membership.upload_attack:replayed_training"
     demonstrates: ClassVar[bool] = True
 
     candidates: Annotated[Records, Field(ge=20)] = 400

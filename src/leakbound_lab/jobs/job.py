@@ -42,6 +42,8 @@ class Job:
         name: Name that distinguishes the job from others of its step, and part of its paths.
         root: Folder of the configuration's results.
         settings: Everything except files on which the job depends, as plain values.
+        arguments: Settings that the function of the step takes by name, which are values of the configuration itself.
+            None if it takes the plain settings, which it checks.
         inputs: Command-line option to the files that it reads.
         modules: Modules that the command looks up by name, for the code fingerprint.
         purpose: First study that needs the job, or another heading of the plan.
@@ -54,6 +56,7 @@ class Job:
     name: str
     root: PurePosixPath
     settings: Mapping[str, Any]
+    arguments: Mapping[str, Any] | None = None
     inputs: Mapping[str, Files] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     purpose: str = ""
@@ -90,21 +93,26 @@ def new_job(
     name: str,
     settings: Mapping[str, Any],
     *,
+    arguments: Mapping[str, Any] | None = None,
     uses: Mapping[str, Sequence[str]] | None = None,
     modules: Sequence[str] = (),
     **facts: Any,
 ) -> Job:
-    """Make a job whose settings also list the plugins that it uses.
+    """Make a job whose settings also state all of its arguments, and the plugins that it uses.
 
     Args:
         config: A checked configuration.
         step: Kind of the job.
         name: Name of the job.
-        settings: Everything except files on which the job depends, as plain values.
+        settings: Everything except files and arguments on which the job depends, as plain values.
+        arguments: Settings that the function of the step takes by name, each a plain value or one with a method
+            ``plain``.
         uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
         modules: Modules that the command finds by other means, for the code fingerprint.
         facts: Inputs, purpose, work and ``part_of`` of the job.
     """
+    for argument, value in (arguments or {}).items():
+        settings = {**settings, **(value.plain() if hasattr(value, "plain") else {argument: value})}
     behind = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
@@ -114,7 +122,7 @@ def new_job(
             behind += [target.partition(":")[0] for target in targets.values()]
             from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
         settings = {**settings, "plugins": {kind: paths for kind, paths in from_outside.items() if paths}}
-    return Job(step, name, config.root, settings, modules=tuple(behind), **facts)
+    return Job(step, name, config.root, settings, arguments, modules=tuple(behind), **facts)
 
 
 @dataclass(frozen=True)
@@ -122,14 +130,14 @@ class Step:
     """A kind of job. The file of a step defines all of these attributes.
 
     Attributes:
-        settings: Model of the settings of its jobs.
+        settings: Model of the plain settings of its jobs. None if they have arguments.
         command: Function behind the command line.
         jobs: Function from the run table to the jobs of this step.
         final: True if all its jobs are made. Jobs of other steps are made only if another job reads their
             files.
     """
 
-    settings: type[Settings]
+    settings: type[Settings] | None
     command: Callable[..., Any]
     jobs: Callable[[RunTable], Iterable[Job]]
     final: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,13 @@ from leakbound.commands.files import check_pairs, read_channel
 from leakbound.storage.tables import RATES, read_table
 from leakbound_lab.config.attacked_runs import AttackedRun
 from leakbound_lab.config.attacks import Attack
-from leakbound_lab.config.messages import parse
-from leakbound_lab.config.settings import Line, Name, PrivacyNoise, Records, Replicas
+from leakbound_lab.config.defenses import Defense
+from leakbound_lab.config.settings import PrivacyNoise
+from leakbound_lab.config.training import TrainingSettings
 from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.jobs.unit_costs import STEP_RECORDS, Work
 from leakbound_lab.steps import inputs
-from leakbound_lab.steps.job_settings import SETTINGS, DefendedSettings, TrainingSettings
 from leakbound_lab.steps.train import training_settings
 
 if TYPE_CHECKING:
@@ -33,16 +34,47 @@ if TYPE_CHECKING:
     from leakbound_lab.datasets import ImageDataset
 
 
-class AttackSettings(DefendedSettings):
-    """An attack on all replicas of a run. Without weights, it states the number of replicas and the kind of noise."""
+@dataclass(frozen=True, kw_only=True)
+class AttackSettings:
+    """An attack on all replicas of a run, with settings as the configuration has them.
 
-    attack: Name
-    slug: Line
-    config: dict[str, Any]
-    replicas: Replicas | None = None
-    batch_size: Records | None = None
+    Attributes:
+        attack: Name of the attack.
+        slug: Name of the run.
+        model: Name of its network.
+        defense: What the client does against an attacker.
+        level: Level of the defense in its own unit, or None without a defense.
+        config: Settings of the attack.
+        seed: Seed of the configuration.
+        device: Device of the attack: ``cpu``, ``cuda`` or ``auto``.
+        batch_size: Records whose gradients a client averages.
+        replicas: Number of replicas of an untrained network. Weights have as many as were trained.
+        privacy_noise: Origin of the noise on the gradients of an untrained network, None if there is none.
+        training: Settings of the training, for an attack that sees its uploads.
+    """
+
+    attack: str
+    slug: str
+    model: str
+    defense: Defense
+    level: float | None
+    config: Attack
+    seed: int
+    device: str
+    batch_size: int = 1
+    replicas: int | None = None
     privacy_noise: PrivacyNoise | None = None
     training: TrainingSettings | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the settings as plain values, as they are hashed and recorded, without those at their default."""
+        values = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        values |= {name: getattr(self, name).model_dump(mode="json") for name in ("defense", "config")}
+        return values if self.training is None else values | {"training": self.training.plain()}
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -56,7 +88,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 config,
                 "attack",
                 f"{slug}/{attack}",
-                _settings(table, run, attack),
+                {},
+                arguments={"settings": _settings(table, run, attack)},
                 inputs=_inputs(table, run, attack),
                 uses={"models": [run.model], "mechanisms": [defense.mechanism], "attacks": [attack]},
                 modules=config.attacks.all()[attack].modules()
@@ -86,30 +119,28 @@ def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:
     return files
 
 
-def _settings(table: RunTable, run: Run, attack: str) -> dict[str, Any]:
+def _settings(table: RunTable, run: Run, attack: str) -> AttackSettings:
     """Return everything except files on which an attack on a run depends."""
     config = table.config
     defense = table.defense_of(run)
-    untrained: dict[str, Any] = {}
-    trained = training_settings(table, run) | {"replicas": run.replicas}
-    if run.rounds == 0:  # otherwise the weights have this number and contain the noise
-        untrained = {"replicas": run.replicas, **table.noise_settings(defense)}
-    records = (
-        {"batch_size": run.batch_size} if run.batch_size > 1 else {}
-    )  # attacks take single records by default
-    return {
-        "attack": attack,
-        "slug": run.slug,
-        **untrained,
-        **records,
-        "model": run.model,
-        "defense": defense.model_dump(mode="json"),
-        "level": run.level,
-        "config": config.attacks.all()[attack].model_dump(mode="json"),
-        **({"training": trained} if config.attacks.all()[attack].replays else {}),
-        "seed": config.seed,
-        "device": config.device_of("attack"),
-    }
+    settings = AttackSettings(
+        attack=attack,
+        slug=run.slug,
+        model=run.model,
+        defense=defense,
+        level=run.level,
+        config=config.attacks.all()[attack],
+        seed=config.seed,
+        device=config.device_of("attack"),
+        batch_size=run.batch_size,
+        training=training_settings(table, run, run.replicas)
+        if config.attacks.all()[attack].replays
+        else None,
+    )
+    if run.rounds > 0:  # the weights have the number of replicas, and contain the noise
+        return settings
+    noise = config.privacy_noise if defense.draws_noise else None
+    return replace(settings, replicas=run.replicas, privacy_noise=noise)
 
 
 def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
@@ -154,14 +185,12 @@ def attack(
     from leakbound.registry import load_attribute
     from leakbound_lab.attacks.attack_request import Attacked, AttackRequest, attack_networks
     from leakbound_lab.attacks.rows import checked
-    from leakbound_lab.registries import ATTACKS
 
-    config: Attack = parse(ATTACKS.get(settings.attack), settings.config, f"{SETTINGS}: config")
+    config = settings.config
     device = inputs.device_name(settings.device)
     images = inputs.read_dataset(dataset)
     arguments: dict[str, Any] = {
-        **settings.model_dump(include={"model", "seed", "slug", "level"}),
-        "defense": settings.defense,
+        **{name: getattr(settings, name) for name in ("model", "seed", "slug", "level", "defense")},
         "dataset": images,
         "config": config,
         "device": device,
@@ -187,19 +216,18 @@ def attack(
         table = table.assign(learning_rate=math.nan, chosen=True)
     else:
         needs = config.needs(settings.defense)
-        arguments["batch_size"] = settings.batch_size or 1
+        arguments["batch_size"] = settings.batch_size
         if "channel" in needs:
             arguments["channel"] = read_channel(channel, spectrum)[0]
         if "references" in needs:
             arguments["references"] = _references(references, trained, settings, config, images)
         networks, _ = _networks(weights, rates, settings, config, images)
+        request = AttackRequest(**arguments)
         if settings.training is not None:
-            # By name, so that other attacks do not depend on the code of trainings.
-            requested = load_attribute("leakbound_lab.steps.train:training_request", "step")
-            checkpoint = rows.with_name(f"checkpoint-{code}.pt")
-            request = requested(settings.training, dataset, arguments.get("channel"), checkpoint=checkpoint)
-            networks = load_attribute(config.replays, "attack")(request, networks.rates, config)
-        table, kept = attack_networks(networks, function, AttackRequest(**arguments))
+            training = replace(settings.training, device=inputs.device_name(settings.training.device))
+            replay = load_attribute(config.replays, f"replays of {settings.attack}")
+            networks = replay(request, training, networks.rates, rows.with_name(f"checkpoint-{code}.pt"))
+        table, kept = attack_networks(networks, function, request)
     # Rows, arrays and provenance.
     if problem := config.unsummarised(table["unit"]):
         raise ValueError(problem)
@@ -304,8 +332,9 @@ def _gradient_inputs(
         "channel": noise,
         "moments": estimated,
         "replicas": range(settings.replicas or 1),
-        **settings.model_dump(include={"batch_size", "privacy_noise"}, exclude_none=True),
+        "batch_size": settings.batch_size,
+        "privacy_noise": settings.privacy_noise or "seeded",
     }
 
 
-STEP = Step(AttackSettings, attack, jobs)
+STEP = Step(None, attack, jobs)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,31 @@ from typing import Any
 from leakbound import storage
 from leakbound.commands.files import read_channel
 from leakbound.storage.tables import RATES, read_table
-from leakbound_lab.config.attacks import MOST_REFERENCES
+from leakbound_lab.config.attacks import MOST_REFERENCES, ReferenceRecords
+from leakbound_lab.config.training import TrainingSettings
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.steps import inputs
-from leakbound_lab.steps.job_settings import TrainingSettings
-from leakbound_lab.steps.train import looked_up, training_request, training_settings
+from leakbound_lab.steps.train import looked_up, training_settings
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each run that is attacked with reference networks."""
     records = table.config.attacks.membership.reference_records
-    records_setting = {} if records == "pool" else {"reference_records": records}
+    records_setting = (
+        {} if records == "pool" else {"reference_records": records}
+    )  # earlier versions had the pool alone
     for slug, run in table.runs.items():
         if table.references(slug):
             yield new_job(
                 table.config,
                 "references",
                 slug,
-                training_settings(table, run) | {"replicas": table.references(slug), **records_setting},
+                {"dataset": run.dataset},
+                arguments={
+                    "training": training_settings(table, run, table.references(slug)),
+                    **records_setting,
+                },
                 inputs={
                     "dataset": table.file("prepare", run.dataset),
                     "rates": table.file("train", slug, "rates"),
@@ -53,7 +60,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def references(
-    settings: TrainingSettings,
+    training: TrainingSettings,
     plain: dict[str, Any],
     dataset: Path,
     rates: Path,
@@ -62,28 +69,45 @@ def references(
     provenance: Path,
     channel: Path | None = None,
     spectrum: Path | None = None,
+    reference_records: ReferenceRecords = "pool",
     code: str = inputs.BARE,
 ) -> None:
     """Train reference networks on other records, at every learning rate and length that a run keeps.
 
     A killed job resumes from the checkpoint next to its outputs, and those that an earlier call has trained
-    are not trained again. The setting ``replicas`` is the number of
-    networks at each learning rate, and for each network of the run if they are trained on its candidates.
+    are not trained again.
+
+    Args:
+        training: Settings of the run's training. Their ``replicas`` is the number of reference networks at each
+            learning rate, and for each network of the run if they are trained on its candidates.
+        plain: These settings as plain values, for the provenance.
+        dataset: Images to read.
+        rates: Table of the run's networks to read.
+        weights: Weights of the reference networks to write.
+        trained: Table to write, with a row for each of them.
+        provenance: Record to write.
+        channel: Channel of the defense to read, if it has one.
+        spectrum: Spectrum of that channel.
+        reference_records: Records that the reference networks are trained on.
+        code: Fingerprint of the code behind the result.
     """
     from leakbound_lab.steps.earlier import Earlier, train_missing
     from leakbound_lab.training.leakage_statement import statement
-    from leakbound_lab.training.request import Slot, reference_request
+    from leakbound_lab.training.request import Slot, reference_request, training_request
 
     began = time.time()
     noise, source = read_channel(channel, spectrum)
     kept = read_table(rates, RATES, "train").query("kept")
     targets = map(Slot, kept["replica"].tolist(), kept["learning_rate"].tolist())
     request = training_request(
-        settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
+        replace(training, device=inputs.device_name(training.device)),
+        inputs.read_dataset(dataset),
+        noise,
+        weights.with_name(f"checkpoint-{code}.pt"),
     )
-    of_candidates = settings.reference_records == "candidates"
+    of_candidates = reference_records == "candidates"
     request = reference_request(
-        request, settings.replicas, kept["learning_rate"], targets if of_candidates else ()
+        request, training.replicas, kept["learning_rate"], targets if of_candidates else ()
     )
     read = {"dataset": dataset, "channel": channel, "spectrum": spectrum}
     files = {"weights": weights, "rates": trained, "provenance": provenance}
@@ -109,4 +133,4 @@ def references(
     inputs.remove_checkpoints(weights)
 
 
-STEP = Step(TrainingSettings, references, jobs)
+STEP = Step(None, references, jobs)

@@ -7,18 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leakbound import storage
 from leakbound.commands.files import read_channel
+from leakbound_lab.config.training import TrainingSettings
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.steps import inputs
-from leakbound_lab.steps.job_settings import TrainingSettings
-
-if TYPE_CHECKING:
-    from leakbound.channels.channel import GaussianChannel
-    from leakbound_lab.training.request import TrainingRequest
 
 _SHOWN = 2000  # records of each split in all points of a curve but the last
 
@@ -31,7 +27,11 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 table.config,
                 "train",
                 slug,
-                training_settings(table, run) | {"replicas": run.replicas, "rates": table.rates[slug]},
+                {"dataset": run.dataset},
+                arguments={
+                    "training": training_settings(table, run, run.replicas),
+                    "keeps_all": table.rates[slug] == "all",
+                },
                 inputs={"dataset": table.file("prepare", run.dataset), **table.channel_files(run)},
                 **looked_up(table, run),
                 purpose=table.first_study[slug],
@@ -51,7 +51,8 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
 
 
 def train(
-    settings: TrainingSettings,
+    training: TrainingSettings,
+    keeps_all: bool,
     plain: dict[str, Any],
     dataset: Path,
     weights: Path,
@@ -65,26 +66,45 @@ def train(
     """Train all replicas of a run. A killed job resumes from the checkpoint next to its outputs.
 
     If nothing but the number of replicas differs from an earlier call, only new replicas are trained.
-
     Every candidate learning rate is trained at full length. By default the weights of the candidate are kept
     that the validation records of each replica choose. A run can also keep the weights of all candidates, at
     the end or at all lengths.
+
+    Args:
+        training: Settings of the training.
+        keeps_all: Whether the weights of all candidates are kept.
+        plain: These settings as plain values, for the provenance.
+        dataset: Images to read.
+        weights: Weights to write: parameter name to values (kept networks, ...).
+        rates: Table to write, with a row for each replica, candidate and length.
+        rows: Curves to write.
+        provenance: Record to write.
+        channel: Channel of the defense to read, if it has one.
+        spectrum: Spectrum of that channel.
+        code: Fingerprint of the code behind the result.
     """
     from leakbound_lab.steps.earlier import Earlier, train_missing
     from leakbound_lab.training.leakage_statement import leakage_so_far, statement
+    from leakbound_lab.training.request import training_request
 
+    # The request: settings with the images and the channel, which must have been calibrated for such images.
     noise, source = read_channel(channel, spectrum)
     began = time.time()
     request = training_request(
-        settings, dataset, noise, checkpoint=weights.with_name(f"checkpoint-{code}.pt")
+        replace(training, device=inputs.device_name(training.device)),
+        inputs.read_dataset(dataset),
+        noise,
+        weights.with_name(f"checkpoint-{code}.pt"),
     )
     if channel is not None and noise is not None and source is not None:
         inputs.check_passing(request.dataset, channel, noise, source, dataset)
+    request = replace(request, leakage_after=leakage_so_far(request, source))
+    # Networks: those of an earlier call, and those that are missing.
     read = {"dataset": dataset, "channel": channel, "spectrum": spectrum}
     files = {"weights": weights, "rates": rates, "rows": rows, "provenance": provenance}
     earlier = Earlier(files, plain, read, request.device, code)
-    request = replace(request, leakage_after=leakage_so_far(request, source))
-    trained = train_missing(request, earlier.networks(), keeps_all=settings.rates == "all")
+    trained = train_missing(request, earlier.networks(), keeps_all=keeps_all)
+    # Files, the provenance last, which states their privacy events.
     tried = trained.rates
     storage.write_arrays(weights, trained.arrays, {"frozen": trained.frozen} if trained.frozen else None)
     storage.write_rows(rates, tried)
@@ -107,31 +127,30 @@ def train(
     inputs.remove_checkpoints(weights)
 
 
-def training_settings(table: RunTable, run: Run) -> dict[str, Any]:
-    """Return the plain values that a training of a run depends on, without the number of replicas.
+def training_settings(table: RunTable, run: Run, replicas: int) -> TrainingSettings:
+    """Return all settings that trainings of a run depend on, taken from the configuration.
 
     Args:
         table: Runs of the configuration.
         run: One of these runs.
+        replicas: Number of replicas, which are those of the run or its reference networks.
     """
     config = table.config
     defense = table.defense_of(run)
-    lengths = table.lengths[run.slug]
-    defaults = {"precision"} if config.training.precision == "float32" else set()
-    return {
-        "dataset": run.dataset,
-        "model": run.model,
-        "defense": defense.model_dump(mode="json"),
-        "slug": run.slug,
-        "level": run.level,
-        "batch_size": run.batch_size,
-        "seed": config.seed,
-        **table.noise_settings(defense),
-        **({"lengths": list(lengths)} if len(lengths) > 1 else {}),
-        "device": config.device_of("train"),
-        "training": config.training.model_dump(mode="json", exclude=defaults),
-        "rounds": run.rounds,
-    }
+    return TrainingSettings(
+        model=run.model,
+        defense=defense,
+        slug=run.slug,
+        level=run.level,
+        batch_size=run.batch_size,
+        seed=config.seed,
+        privacy_noise=config.privacy_noise if defense.draws_noise else "seeded",
+        lengths=table.lengths[run.slug],
+        device=config.device_of("train"),
+        config=config.training,
+        rounds=run.rounds,
+        replicas=replicas,
+    )
 
 
 def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
@@ -145,37 +164,4 @@ def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
     return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 
 
-def training_request(
-    settings: TrainingSettings, dataset: Path, channel: GaussianChannel | None, **more: Any
-) -> TrainingRequest:
-    """Make the request of a training.
-
-    Args:
-        settings: Settings of the job.
-        dataset: File of the images.
-        channel: Channel of the defense, if it has one.
-        **more: Further attributes of the request.
-    """
-    from leakbound_lab.training.request import TrainingRequest
-
-    return TrainingRequest(
-        dataset=inputs.read_dataset(dataset),
-        model=settings.model,
-        defense=settings.defense,
-        level=settings.level,
-        batch_size=settings.batch_size,
-        rounds=settings.rounds,
-        replicas=settings.replicas,
-        learning_rates=settings.defense.learning_rates or settings.training.learning_rates,
-        lengths=settings.lengths,
-        config=settings.training,
-        seed=settings.seed,
-        slug=settings.slug,
-        privacy_noise=settings.privacy_noise,
-        device=inputs.device_name(settings.device),
-        channel=channel,
-        **more,
-    )
-
-
-STEP = Step(TrainingSettings, train, jobs)
+STEP = Step(None, train, jobs)

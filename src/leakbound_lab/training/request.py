@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import estimate_moments
-from leakbound.randomness.seeding import PrivacyNoise, derive_seed, torch_generator
+from leakbound.randomness.seeding import derive_seed, torch_generator
 from leakbound.randomness.sources import SecureNoise, SeededNoise, noise_source
 from leakbound_lab import models
 from leakbound_lab.config.attacks import MOST_REFERENCES
-from leakbound_lab.config.defenses import Defense
-from leakbound_lab.config.training import Length, TrainingConfig
+from leakbound_lab.config.training import Length, TrainingSettings
 from leakbound_lab.datasets import ImageDataset
 from leakbound_lab.datasets.splits import reference_dataset
 from leakbound_lab.models.layers import ImageTensor
@@ -68,31 +67,14 @@ class UploadScoring:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRequest:
+class TrainingRequest(TrainingSettings):
     """One run with all its replicas and candidate learning rates, as every trainer takes it.
 
     Attributes:
         dataset: Pool that replicas draw from, test records, and class names.
-        model: Name of a registered network.
-        defense: What the client does against an attacker.
-        level: Level of the defense in its own unit, e.g. capacity κ (nats per use) of a channel, or None
-            without a defense.
         channel: The calibrated channel, for a channel defense only.
-        rounds: Optimisation steps of the run, >= 0. A defense may take fewer.
-        batch_size: Records in a step, or their expected number under Poisson sampling. The defense by a large
-            batch multiplies it.
         learning_rates: Candidate learning rates of SGD, > 0, constant. Each is trained at full length on all
             members.
-        config: Momentum, points of the curves, seconds between checkpoints, size of a stack, precision.
-        seed: Seed of the configuration. Each generator derives from (seed, dataset, replica, purpose), so
-            that all defenses, levels and candidates see the same members, weights, batches and standard
-            normal noise.
-        slug: Name of the run.
-        privacy_noise: Whether noise that protects records is ``seeded`` or ``secure``.
-        replicas: Independent repetitions, each with other records, weights, batches and noise, >= 1.
-        lengths: Points of each training whose weights are kept, from ``LENGTHS`` in their order. The last is
-            ``full``.
-        device: Device of the training, e.g. ``cpu`` or ``cuda``.
         checkpoint: File to resume from and to save to, or None to do neither.
         leakage_after: Function from an event to the nats that a network has revealed about one record, or to
             None without a bound. It gives the accountant's curve.
@@ -102,20 +84,8 @@ class TrainingRequest:
     """
 
     dataset: ImageDataset
-    model: str
-    defense: Defense
-    level: float | None
-    rounds: int
-    batch_size: int
-    learning_rates: tuple[float, ...]
-    config: TrainingConfig
-    seed: int
-    slug: str
-    privacy_noise: PrivacyNoise = "seeded"
     channel: GaussianChannel | None = None
-    replicas: int = 1
-    lengths: tuple[Length, ...] = ("full",)
-    device: str = "cpu"
+    learning_rates: tuple[float, ...]
     checkpoint: Path | None = None
     leakage_after: Callable[[PrivacyEvent], float | None] | None = None
     on_rows: Callable[[pd.DataFrame], None] | None = None
@@ -182,6 +152,26 @@ class TrainingRequest:
     def once(self) -> dict[str, Any]:
         """Values that all networks of the run share, by name: who needs one first computes it."""
         return {}
+
+
+def training_request(
+    settings: TrainingSettings, dataset: ImageDataset, channel: GaussianChannel | None, checkpoint: Path
+) -> TrainingRequest:
+    """Return the request of a run's training at all its candidate learning rates.
+
+    Args:
+        settings: Settings of the training, with the device that a job has chosen.
+        dataset: Images of the run's dataset.
+        channel: Channel of the defense, if it has one.
+        checkpoint: File to resume from and to save to.
+    """
+    return TrainingRequest(
+        **vars(settings),
+        dataset=dataset,
+        channel=channel,
+        learning_rates=settings.defense.learning_rates or settings.config.learning_rates,
+        checkpoint=checkpoint,
+    )
 
 
 def initial_network(request: TrainingRequest, replica: int) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,31 @@ from leakbound_lab.attacks.membership.known_records import AttackedRecords, Grou
 from leakbound_lab.attacks.metrics import auc_interval
 from leakbound_lab.attacks.rows import DIVERGED, row, table_of
 from leakbound_lab.config.attacks import UploadMembershipConfig
+from leakbound_lab.config.training import TrainingSettings
 from leakbound_lab.datasets import ImageDataset
-from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring
+from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring, training_request
 from leakbound_lab.training.trainers import train
 
 _LEFT_OUT = 0.5  # part of the records that `membership` knows by default: both are scored on the same others
 _GUESSED = 0.5  # part of the pairs that is guessed
+
+
+def replayed_training(
+    request: AttackRequest[UploadMembershipConfig],
+    training: TrainingSettings,
+    rates: pd.DataFrame,
+    checkpoint: Path,
+) -> Networks:
+    """Train the kept networks of a run once more, as :func:`scored_uploads` does, with the settings of its training.
+
+    Args:
+        request: Arguments of the attack, whose images and channel are those of the training.
+        training: Settings of the run's training, with the device that the job has chosen.
+        rates: Rows of the kept networks. Only those of full length count.
+        checkpoint: File to resume from and to save to.
+    """
+    again = training_request(training, request.dataset, request.channel, checkpoint)
+    return scored_uploads(again, rates, request.config)
 
 
 def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: UploadMembershipConfig) -> Networks:
