@@ -112,7 +112,8 @@ def step_called(
         else:
             options[option] = path if option == "code" else Path(str(path))
     parameters = inspect.signature(step.command).parameters
-    options = {role: value for role, value in options.items() if role in parameters}
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    options = {role: value for role, value in options.items() if takes_all or role in parameters}
     program = typer.Typer(pretty_exceptions_enable=False)
 
     @program.command()

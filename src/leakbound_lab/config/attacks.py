@@ -130,8 +130,9 @@ class Attack(Settings):
 
     @classmethod
     def modules(cls) -> tuple[str, ...]:
-        """List the modules of its settings and its function, for fingerprints of code."""
-        return cls.__module__, cls.function.partition(":")[0]
+        """List the modules of its settings and its functions, for fingerprints of code."""
+        functions = (cls.function, cls.replays) if cls.replays else (cls.function,)
+        return cls.__module__, *(function.partition(":")[0] for function in functions)
 
     def needs(self, defense: Defense) -> tuple[str, ...]:
         """List the files that it reads in addition to images: weights, or what gradients are computed with.

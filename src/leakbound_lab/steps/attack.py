@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -14,6 +14,7 @@ import typer
 
 from leakbound import storage
 from leakbound.commands.files import check_pairs, read_channel
+from leakbound.registry import load_attribute
 from leakbound.storage.tables import RATES, read_table
 from leakbound_lab.config.attacked_runs import AttackedRun
 from leakbound_lab.config.attacks import Attack
@@ -29,9 +30,7 @@ from leakbound_lab.steps.train import training_settings
 if TYPE_CHECKING:
     from torch import nn
 
-    from leakbound_lab.attacks.attack_request import Networks
-    from leakbound_lab.attacks.membership.reference_scores import References
-    from leakbound_lab.datasets import ImageDataset
+    from leakbound_lab.attacks.attack_request import Attacked, AttackRequest, Networks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +74,33 @@ class AttackSettings:
         }
         values |= {name: getattr(self, name).model_dump(mode="json") for name in ("defense", "config")}
         return values if self.training is None else values | {"training": self.training.plain()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackFiles:
+    """Files that attacks read, of which each reads some.
+
+    Attributes:
+        dataset: Images.
+        weights: Weights of trained networks.
+        rates: Table of these networks.
+        references: Weights of reference networks.
+        trained: Table of these.
+        channel: Channel of the defense.
+        spectrum: Spectrum of that channel.
+        moments: Mean and covariance of the records, for an untrained network.
+        estimator: Learned estimate of images.
+    """
+
+    dataset: Path
+    weights: Path | None = None
+    rates: Path | None = None
+    references: Path | None = None
+    trained: Path | None = None
+    channel: Path | None = None
+    spectrum: Path | None = None
+    moments: Path | None = None
+    estimator: Path | None = None
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -166,96 +192,145 @@ def _work(table: RunTable, run: Run, attack: str) -> Iterable[Work]:
 def attack(
     settings: AttackSettings,
     plain: dict[str, Any],
-    dataset: Path,
     rows: Path,
     arrays: Path,
     provenance: Path,
-    weights: Path | None = None,
-    rates: Path | None = None,
-    references: Path | None = None,
-    trained: Path | None = None,
-    channel: Path | None = None,
-    spectrum: Path | None = None,
-    moments: Path | None = None,
-    estimator: Path | None = None,
     code: str = inputs.BARE,
+    **read: Path,
 ) -> None:
-    """Run one attack on all kept networks of a run. Arrays are those of the chosen learning rates."""
+    """Run one attack on all kept networks of a run, or on the gradients of its untrained network.
+
+    Args:
+        settings: Settings of the attack.
+        plain: These settings as plain values, for the provenance.
+        rows: Table to write.
+        arrays: Arrays to write, those of the chosen learning rates.
+        provenance: Record to write.
+        code: Fingerprint of the code behind the result.
+        **read: Files of :class:`AttackFiles`.
+
+    Raises:
+        typer.BadParameter: If a file that the attack needs is not given.
+    """
     from leakbound.accounting.releases import attack_releases
-    from leakbound.registry import load_attribute
-    from leakbound_lab.attacks.attack_request import Attacked, AttackRequest, attack_networks
+    from leakbound_lab.attacks.attack_request import AttackRequest, attack_networks
+
+    # What both kinds of attacks are told.
+    files = AttackFiles(**read)
+    request = AttackRequest(
+        model=settings.model,
+        dataset=inputs.read_dataset(files.dataset),
+        config=settings.config,
+        seed=settings.seed,
+        slug=settings.slug,
+        device=inputs.device_name(settings.device),
+        defense=settings.defense,
+        level=settings.level,
+        batch_size=settings.batch_size,
+    )
+    began = time.time()
+    function = _function_of(settings)
+    check_pairs(weights=files.weights, rates=files.rates)
+    check_pairs(references=files.references, trained=files.trained)
+    # The attack: on uploads of untrained networks, or on trained networks, which may have to train once more.
+    if files.weights is None or files.rates is None:
+        table, kept = function(_on_gradients(request, settings, files))
+        table = table.assign(learning_rate=math.nan, chosen=True)
+    else:
+        request = _on_networks(request, settings, files)
+        networks, _ = _networks(files.weights, files.rates, request)
+        if settings.training is not None:
+            training = replace(settings.training, device=inputs.device_name(settings.training.device))
+            replayed = load_attribute(settings.config.replays, f"replays of {settings.attack}")
+            networks = replayed(request, training, networks.rates, rows.with_name(f"checkpoint-{code}.pt"))
+        table, kept = attack_networks(networks, function, request)
+    # Rows, arrays and provenance.
+    if problem := settings.config.unsummarised(table["unit"]):
+        raise ValueError(problem)
+    storage.write_rows(rows, table if "status" in table else table.assign(status=""))
+    storage.write_arrays(arrays, kept, private=bool(request.dataset.secret))
+    inputs.remove_checkpoints(rows)
+    released = [release.to_dict() for release in attack_releases(targets=not settings.config.trained)]
+    inputs.write_provenance(provenance, plain, vars(files), str(request.device), began, released=released)
+
+
+def _function_of(settings: AttackSettings) -> Callable[[AttackRequest[Any]], Attacked]:
+    """Load the function of an attack, whose result is checked."""
     from leakbound_lab.attacks.rows import checked
 
     config = settings.config
-    device = inputs.device_name(settings.device)
-    images = inputs.read_dataset(dataset)
-    arguments: dict[str, Any] = {
-        **{name: getattr(settings, name) for name in ("model", "seed", "slug", "level", "defense")},
-        "dataset": images,
-        "config": config,
-        "device": device,
-    }
-    began = time.time()
     compute = load_attribute(config.function, f"function of {settings.attack}")
+    own = config.function.startswith(("leakbound.", "leakbound_lab."))  # whose rows tests pin
 
     @wraps(compute)  # with what else it has, such as networks that are attacked side by side
     def function(request: AttackRequest[Any]) -> Attacked:
-        plugin = not config.function.startswith(
-            ("leakbound.", "leakbound_lab.")
-        )  # tests pin the rows of ours
-        return checked(compute(request), settings.attack, request.replicas if plugin else ())
+        return checked(compute(request), settings.attack, () if own else request.replicas)
 
-    # What is attacked: uploads of untrained networks, or trained networks with all that the attack needs.
-    check_pairs(weights=weights, rates=rates)
-    check_pairs(references=references, trained=trained)
-    if weights is None or rates is None:
-        arguments |= _gradient_inputs(settings, config, images, channel, spectrum, moments)
-        if estimator is not None:
-            arguments["estimator"] = inputs.read_estimator(estimator, images)
-        table, kept = function(AttackRequest(**arguments))
-        table = table.assign(learning_rate=math.nan, chosen=True)
-    else:
-        needs = config.needs(settings.defense)
-        arguments["batch_size"] = settings.batch_size
-        if "channel" in needs:
-            arguments["channel"] = read_channel(channel, spectrum)[0]
-        if "references" in needs:
-            arguments["references"] = _references(references, trained, settings, config, images)
-        networks, _ = _networks(weights, rates, settings, config, images)
-        request = AttackRequest(**arguments)
-        if settings.training is not None:
-            training = replace(settings.training, device=inputs.device_name(settings.training.device))
-            replay = load_attribute(config.replays, f"replays of {settings.attack}")
-            networks = replay(request, training, networks.rates, rows.with_name(f"checkpoint-{code}.pt"))
-        table, kept = attack_networks(networks, function, request)
-    # Rows, arrays and provenance.
-    if problem := config.unsummarised(table["unit"]):
-        raise ValueError(problem)
-    storage.write_rows(rows, table if "status" in table else table.assign(status=""))
-    storage.write_arrays(arrays, kept, private=bool(images.secret))
-    inputs.remove_checkpoints(rows)
-    files = {
-        "dataset": dataset,
-        "weights": weights,
-        "rates": rates,
-        "references": references,
-        "trained": trained,
-        "channel": channel,
-        "spectrum": spectrum,
-        "moments": moments,
-        "estimator": estimator,
-    }
-    released = [release.to_dict() for release in attack_releases(targets=not config.trained)]
-    inputs.write_provenance(provenance, plain, files, device, began, released=released)
+    return function
 
 
-def _networks(
-    path: Path, rates: Path, settings: AttackSettings, config: Attack, images: ImageDataset
-) -> tuple[Networks, nn.Module]:
+def _on_gradients(
+    request: AttackRequest[Any], settings: AttackSettings, files: AttackFiles
+) -> AttackRequest[Any]:
+    """Return the request of an attack on the gradients of an untrained network: with channel, moments and estimate.
+
+    Raises:
+        typer.BadParameter: If it needs weights, or a file has another dimension than the images.
+    """
+    if files.moments is None or request.config.trained:
+        raise typer.BadParameter(
+            f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
+        )
+    channel, _ = read_channel(files.channel, files.spectrum)
+    moments = inputs.read_moments(files.moments)
+    values = math.prod(request.image_shape)
+    for path, described in ((files.moments, moments), (files.channel, channel)):
+        if described is not None and described.dimension != values:
+            raise typer.BadParameter(
+                f"{path}: has {described.dimension} dimensions, but the images have {values} values"
+            )
+    return replace(
+        request,
+        channel=channel,
+        moments=moments,
+        replicas=range(settings.replicas or 1),
+        privacy_noise=settings.privacy_noise or "seeded",
+        estimator=files.estimator and inputs.read_estimator(files.estimator, request.dataset),
+    )
+
+
+def _on_networks(
+    request: AttackRequest[Any], settings: AttackSettings, files: AttackFiles
+) -> AttackRequest[Any]:
+    """Return the request of an attack on trained networks: with the channel and the references that it needs.
+
+    Raises:
+        typer.BadParameter: If it attacks untrained networks, or there are no reference networks.
+    """
+    from leakbound_lab.attacks.membership.reference_scores import References
+
+    if not request.config.trained:
+        raise typer.BadParameter(
+            f"{settings.attack} attacks untrained networks: give --moments instead of --weights"
+        )
+    needs = request.config.needs(request.defense)
+    if "channel" in needs:
+        request = replace(request, channel=read_channel(files.channel, files.spectrum)[0])
+    if "references" in needs:
+        if files.references is None or files.trained is None:
+            raise typer.BadParameter(
+                f"{settings.attack} compares with reference networks: give --references, written by `step references`"
+            )
+        networks, network = _networks(files.references, files.trained, request)
+        references = References(networks, network.to(request.device).eval(), request.dataset)
+        request = replace(request, references=references)
+    return request
+
+
+def _networks(path: Path, rates: Path, request: AttackRequest[Any]) -> tuple[Networks, nn.Module]:
     """Read the weights of all networks with the replica and learning rate of each, and make one that takes them.
 
     Raises:
-        typer.BadParameter: If the attack takes no weights.
         DamagedFileError: If they are not those of the run's network on such images.
     """
     import torch
@@ -264,77 +339,26 @@ def _networks(
     from leakbound_lab.models import build
     from leakbound_lab.models.classifier import frozen_hash
 
-    if not config.trained:
-        raise typer.BadParameter(
-            f"{settings.attack} attacks untrained networks: give --moments instead of --weights"
-        )
+    images = request.dataset
     tried = read_table(rates, RATES, "train")
     kept = tried[tried["kept"]].reset_index(drop=True)
     weights, about = storage.read_arrays_and_metadata(path)
     network = build(
-        settings.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
+        request.model, images.colors, len(images.classes), torch.Generator().manual_seed(0), images.side
     )
     expected = {name: ("float32", (len(kept), *tensor.shape)) for name, tensor in network.named_parameters()}
     if kept.empty or {name: (str(array.dtype), array.shape) for name, array in weights.items()} != expected:
         raise storage.DamagedFileError(
             path,
-            f"its weights are not those of {len(kept)} networks {settings.model} for {images.colors} colors "
+            f"its weights are not those of {len(kept)} networks {request.model} for {images.colors} colors "
             f"and {len(images.classes)} classes",
         )
     if about.get("frozen", "") != frozen_hash(network):
         raise ValueError(
-            f"{path}: the frozen weights of {settings.model} are no longer those that it was trained with; "
+            f"{path}: the frozen weights of {request.model} are no longer those that it was trained with; "
             "bring them back, or remove the file and train again"
         )
     return Networks({name: torch.from_numpy(array) for name, array in weights.items()}, kept), network
-
-
-def _references(
-    path: Path | None, rates: Path | None, settings: AttackSettings, config: Attack, images: ImageDataset
-) -> References:
-    """Read the reference networks that an attack compares with.
-
-    Raises:
-        typer.BadParameter: If there are none.
-    """
-    from leakbound_lab.attacks.membership.reference_scores import References
-
-    if path is None or rates is None:
-        raise typer.BadParameter(
-            f"{settings.attack} compares with reference networks: give --references, written by `step references`"
-        )
-    networks, network = _networks(path, rates, settings, config, images)
-    return References(networks, network.to(inputs.device_name(settings.device)).eval(), images)
-
-
-def _gradient_inputs(
-    settings: AttackSettings,
-    config: Attack,
-    images: ImageDataset,
-    channel: Path | None,
-    spectrum: Path | None,
-    moments: Path | None,
-) -> dict[str, Any]:
-    """Return further arguments of an attack on gradients: channel, moments, replicas, batch size, noise."""
-    if moments is None or config.trained:
-        raise typer.BadParameter(
-            f"{settings.attack} needs --weights, or --moments if it attacks untrained networks"
-        )
-    noise, _ = read_channel(channel, spectrum)
-    estimated = inputs.read_moments(moments)
-    values = math.prod(images.aux.images.shape[1:])
-    for path, described in ((moments, estimated), (channel, noise)):
-        if described is not None and described.dimension != values:
-            raise typer.BadParameter(
-                f"{path}: has {described.dimension} dimensions, but the images have {values} values"
-            )
-    return {
-        "channel": noise,
-        "moments": estimated,
-        "replicas": range(settings.replicas or 1),
-        "batch_size": settings.batch_size,
-        "privacy_noise": settings.privacy_noise or "seeded",
-    }
 
 
 STEP = Step(None, attack, jobs)
