@@ -23,7 +23,9 @@ from leakbound_lab.models.small import MLP
 from leakbound_lab.registries import MODELS
 from leakbound_lab.training import UntrainableError, loop, train, upload_scores
 from leakbound_lab.training.correlated import CorrelatedLearner
+from leakbound_lab.training.participation import ParticipationRatios
 from leakbound_lab.training.request import UploadScoring, initial_network
+from leakbound_lab.training.whitening import Whitening, axes_of_few, inner_products
 
 CONFIG = UploadMembershipConfig(candidates=150, calibration=50, public=300)
 
@@ -147,7 +149,7 @@ def test_filter_by_outer_products_is_that_of_explicit_gradients():
     of_slopes, of_inputs = (rows.T @ rows / 20 + torch.eye(rows.shape[1]).double() for rows in (slopes, inputs))
     inverses = torch.linalg.inv(of_slopes), torch.linalg.inv(of_inputs)
     seen = inputs, inputs @ inverses[1], ((inputs @ inverses[1]) * inputs).sum(1)
-    plain, found = upload_scores.filtered(total, slopes, seen, upload_scores.Whitening(*inverses, None))
+    plain, found = inner_products(total, slopes, seen, Whitening(*inverses, None))
     gradients = torch.einsum("no,ni->noi", slopes, inputs).flatten(1)
     dense = torch.linalg.inv(torch.kron(of_slopes, of_inputs))
     expected = torch.stack([gradients @ dense @ total.flatten(), ((gradients @ dense) * gradients).sum(1)])
@@ -174,7 +176,7 @@ def test_axes_of_fewer_rows_than_values_are_those_of_the_whole_matrix_of_moments
     """Where moments are 0 the axes are free, so both are compared where they count: in the weighted projections."""
     rows = torch.randn(shape, generator=torch.Generator().manual_seed(3)) * torch.linspace(0.1, 3.0, shape[1])
     rows[1] = rows[0]  # fewer axes than rows
-    axes, squares = upload_scores._axes_of_few(rows)
+    axes, squares = axes_of_few(rows)
     moments = rows.double().T @ rows.double() / len(rows)
     weighed = (axes.double() * (squares / (squares + 0.7))) @ axes.double().T
     expected = moments @ torch.linalg.inv(moments + 0.7 * torch.eye(shape[1], dtype=torch.float64))
@@ -250,9 +252,9 @@ def test_ratios_of_steps_are_weighed_by_how_batches_are_drawn(scenes, monkeypatc
     """400 members, 6 batches of 80: the sixth begins the second epoch."""
     defense, level = (DPSGD(), 0.0) if poisson else (Undefended(), None)
     ratios = torch.randn(6, 5, 40, generator=torch.Generator().manual_seed(0)) * 3
-    steps, add = iter(ratios), upload_scores.UploadScores._add_ratios
+    steps, add = iter(ratios), ParticipationRatios.add
     monkeypatch.setattr(
-        upload_scores.UploadScores, "_add_ratios", lambda self, slot, _, records: add(self, slot, next(steps), records)
+        ParticipationRatios, "add", lambda self, slot, _, records: add(self, slot, next(steps), records)
     )
     scoring = UploadScoring({0: scenes.parts(0).members[:40].tolist()}, 100, 1)
     request = asked(scenes, rounds=6, batch_size=80, defense=defense, level=level, scoring=scoring)

@@ -260,11 +260,11 @@ def _function_of(settings: AttackSettings) -> Callable[[AttackRequest[Any]], Att
 
     config = settings.config
     compute = load_attribute(config.function, f"function of {settings.attack}")
-    own = config.function.startswith(("leakbound.", "leakbound_lab."))  # whose rows tests pin
+    builtin = config.function.startswith(("leakbound.", "leakbound_lab."))  # whose rows tests pin
 
     @wraps(compute)  # with what else it has, such as networks that are attacked side by side
     def function(request: AttackRequest[Any]) -> Attacked:
-        return checked(compute(request), settings.attack, () if own else request.replicas)
+        return checked(compute(request), settings.attack, () if builtin else request.replicas)
 
     return function
 

@@ -19,6 +19,7 @@ from leakbound.accounting.leakage import PrivacyEvent
 from leakbound_lab.models import memory
 from leakbound_lab.training import stack
 from leakbound_lab.training.checkpoint import Checkpoint, fingerprint
+from leakbound_lab.training.correlated_scores import BothScores
 from leakbound_lab.training.request import (
     Slot,
     TrainingRequest,
@@ -27,7 +28,7 @@ from leakbound_lab.training.request import (
     initial_network,
     rates_of_lengths,
 )
-from leakbound_lab.training.upload_scores import BothScores, UploadScores
+from leakbound_lab.training.upload_scores import UploadScores
 
 logger = logging.getLogger("leakbound")
 CURVE_TYPES = {

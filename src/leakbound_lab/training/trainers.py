@@ -22,9 +22,9 @@ from leakbound_lab.models.classifier import frozen_hash
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.registries import MODELS
 from leakbound_lab.training import stack
+from leakbound_lab.training.layer_factors import scored_layers
 from leakbound_lab.training.request import TrainingRequest, TrainingResult, initial_network
 from leakbound_lab.training.stack import full_precision
-from leakbound_lab.training.upload_scores import scored_layers
 
 
 class UntrainableError(ValueError):
