@@ -123,8 +123,8 @@ BUGS = {
         "test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",
     ),
     "generator repeated: private training draws the same noise at each step": (
-        "        drawn = self._batches.draw().to(",
-        "        self._noise.generator.manual_seed(0)\n        drawn = self._batches.draw().to(",
+        "        indices = self._batches.draw().to(",
+        "        self._noise.generator.manual_seed(0)\n        indices = self._batches.draw().to(",
         "test_two_steps_of_private_training_have_independent_noise",
     ),
     "generator repeated: all replicas have the noise of the first": (
@@ -230,7 +230,7 @@ BUGS = {
         "test_gradients_behind_a_channel_are_clipped_after_its_noise_and_get_that_of_dp_on_their_sum",
     ),
     "records that fill up a batch counted in a stack": (
-        "return self._weigh(norms.flatten()).view(norms.shape) * drawn",
+        "return self._weigh(norms.flatten()).view(norms.shape) * records",
         "return self._weigh(norms.flatten()).view(norms.shape)",
         "test_stack_of_private_training_equals_one_by_one[dpsgd]",
     ),
@@ -546,8 +546,8 @@ BUGS = {
         "test_all_uses_together_tell_the_leakage_that_was_asked_for",
     ),
     "one use more than planned": (
-        "        seen = held.fresh_uses + held.parallel",
-        "        seen = held.fresh_uses + held.parallel - 1",
+        "        uses = entries.fresh_uses + entries.parallel",
+        "        uses = entries.fresh_uses + entries.parallel - 1",
         "test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     "a record twice in a batch counted once": (

@@ -35,7 +35,7 @@ from typing import Any
 from leakbound import storage
 from leakbound_lab.config import reading
 from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.job import JobList, made_together
+from leakbound_lab.jobs.job import JobList, jobs_by_rule
 from leakbound_lab.steps.job_list import job_list
 from leakbound_lab.steps.tabulate import MEMBERSHIP
 
@@ -100,7 +100,7 @@ def pieces(made: JobList) -> dict[str, Piece]:
     """
     root = Path(made.table.config.root)
     found = {}
-    for (rule, of), jobs in made_together(made).items():
+    for (rule, of), jobs in jobs_by_rule(made).items():
         if rule not in RULES:
             continue
         outputs = {path for job in jobs for path in job.outputs.values()}

@@ -12,7 +12,7 @@ import pytest
 from calling import refusal, succeeded
 from leakbound import storage
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import ANEW, WITHOUT_FIGURES, made_together
+from leakbound_lab.jobs.job import ANEW, WITHOUT_FIGURES, jobs_by_rule
 from leakbound_lab.steps import step_command
 from leakbound_lab.steps.job_list import job_list
 
@@ -137,7 +137,7 @@ def test_a_damaged_configuration_of_a_run_is_refused(config):
 def test_results_of_rules_without_figures_are_listed_without_reading_any(preset, monkeypatch):
     monkeypatch.chdir(ROOT)
     settings = reading.quick() if preset == "quick" else reading.load(f"config/{preset}.yaml")
-    whole, few = (made_together(job_list(settings, figures=figures)) for figures in (True, False))
+    whole, few = (jobs_by_rule(job_list(settings, figures=figures)) for figures in (True, False))
     for listed in (few, whole):
         listed.update({key: [replace(job, work=tuple) for job in jobs] for key, jobs in listed.items()})
     of = {key: jobs for key, jobs in whole.items() if key[0] in WITHOUT_FIGURES}
@@ -150,7 +150,7 @@ def test_results_that_only_illustrations_read_are_those_that_the_workflow_asks_f
     """A configuration without studies: each rule finds its results by a name, and all of them without one."""
     monkeypatch.chdir(ROOT)
     settings = reading.load("config/faces.yaml")
-    for (rule, of), jobs in made_together(job_list(settings)).items():
+    for (rule, of), jobs in jobs_by_rule(job_list(settings)).items():
         if rule in ("prepare", "covariance") and name in (of, None):
             results = step_command._jobs_of(settings, rule, [] if name is None else [name])
             assert [(job.step, job.name, job.outputs) for job in results] == [

@@ -10,7 +10,7 @@ from leakbound_lab.config import reading
 from leakbound_lab.config.attacks import Attack
 from leakbound_lab.config.data import DatasetConfig, size_of
 from leakbound_lab.config.training import LENGTHS
-from leakbound_lab.jobs.job import made_together
+from leakbound_lab.jobs.job import jobs_by_rule
 from leakbound_lab.jobs.job_costs import JobCost, job_cost, wall_seconds
 from leakbound_lab.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 from leakbound_lab.steps.job_list import job_list
@@ -130,9 +130,9 @@ def test_plan_as_text_adds_up():
     jobs = quick_jobs()
     text = plan_text(jobs, UnitCosts(ROWS, "cpu"), "of a test")
     body = {line.split()[0]: line for line in text.splitlines() if line}
-    assert int(body["total"].split()[1]) == len(made_together(jobs)) < 90
+    assert int(body["total"].split()[1]) == len(jobs_by_rule(jobs)) < 90
     counts = dict(pair.split()[::-1] for pair in body["Jobs:"].removeprefix("Jobs: ").split(", "))
-    assert sum(map(int, counts.values())) == len(made_together(jobs))
+    assert sum(map(int, counts.values())) == len(jobs_by_rule(jobs))
     assert counts["attack"] == str(len(jobs.table.runs))  # the attacks on a run are one job
     assert "runs are those of studies above" in body["comparison:"]
     assert "Wall time with 2 jobs" in text
@@ -145,7 +145,7 @@ def test_docs_say_of_the_quick_preset_what_its_plan_says():
     (row,) = [line for line in page.splitlines() if line.startswith("| the quick preset |")]
     _, _, jobs, cpu, _, wall, *_ = (cell.strip() for cell in row.split("|"))
     found = list(quick_estimates())
-    assert jobs == str(len(made_together(quick_jobs())))
+    assert jobs == str(len(jobs_by_rule(quick_jobs())))
     assert cpu == f"{sum(one.cpu_seconds for one in found) / 60:.0f} min"
     assert wall == f"{wall_seconds(found) / 60:.1f} min"
 

@@ -9,7 +9,7 @@ import pytest
 from project_copy import ROOT, environment
 
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import made_together
+from leakbound_lab.jobs.job import jobs_by_rule
 from leakbound_lab.steps.job_list import job_list
 
 from .conftest import job_counts
@@ -30,6 +30,6 @@ def test_the_module_of_the_page_has_the_jobs_of_the_checkout(tmp_path):
     planned = subprocess.run(command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False)
     assert planned.returncode == 0, planned.stdout[-2000:] + planned.stderr[-4000:]
     made = job_list(reading.load(ROOT / "config/config.yaml"))
-    wanted = Counter(rule for rule, _ in made_together(made)) + Counter(["all"])
+    wanted = Counter(rule for rule, _ in jobs_by_rule(made)) + Counter(["all"])
     assert job_counts(planned.stdout + planned.stderr) == wanted
     assert not (tmp_path / "results").exists()

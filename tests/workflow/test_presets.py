@@ -7,7 +7,7 @@ import pytest
 from project_copy import ROOT
 
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import made_together, rule_of
+from leakbound_lab.jobs.job import jobs_by_rule, rule_of
 from leakbound_lab.steps.job_list import job_list
 
 from .conftest import job_counts, tiny_project
@@ -26,7 +26,7 @@ def test_preset_has_the_jobs_of_its_plan_and_each_waits_for_all_files_that_its_r
     shown = tiny_project(tmp_path).snakemake("--dry-run", configfile=f"config/{name}")
     text = shown.stdout + shown.stderr
     made = job_list(reading.load(ROOT / "config" / name))
-    assert job_counts(text) == Counter(rule for rule, _ in made_together(made)) + Counter(["all"])
+    assert job_counts(text) == Counter(rule for rule, _ in jobs_by_rule(made)) + Counter(["all"])
     waits: dict[str, set[str]] = {}
     inputs: set[str] = set()
     for line in text.splitlines():

@@ -33,7 +33,7 @@ class CountedRecords:
     Attributes:
         digests: (records, 2) keyed digest of each record as two words, of which a ledger knows the first. 0
             until it is known.
-        shown: (records,) whether a loader or dataset shows the record.
+        in_loader: (records,) whether a protected loader or dataset has the record.
         base: The collection itself, and the place of the input. None while a state waits for it.
     """
 
@@ -41,7 +41,7 @@ class CountedRecords:
         self.name = name
         self.base: tuple[Any, Key] | None = None
         self.digests = np.zeros((size, 2), np.int64)
-        self.shown = np.zeros(size, dtype=bool)
+        self.in_loader = np.zeros(size, dtype=bool)
 
     @property
     def registered(self) -> Bool[np.ndarray, " records"]:
@@ -49,14 +49,14 @@ class CountedRecords:
         return np.asarray(self.digests.any(axis=1))
 
     def check_same(
-        self, records: Int[np.ndarray, " batch"], digests: Int[np.ndarray, "batch 2"], apart: str = ""
+        self, records: Int[np.ndarray, " batch"], digests: Int[np.ndarray, "batch 2"], advice: str = ""
     ) -> None:
         """Refuse indices that hold another record than at their first use, and register the others.
 
         Args:
             records: Indices.
             digests: Digest of each record.
-            apart: Advice for several ranks.
+            advice: What several ranks may do about it, for the message.
 
         Raises:
             GuaranteeError: If one does.
@@ -71,20 +71,20 @@ class CountedRecords:
             raise GuaranteeError(
                 f"record {int(records[changed.any(axis=1).argmax()])} of {self.name!r} has other values than at its "
                 "first use, so something random acts before the channel: move it behind the channel, protect(..., "
-                f"after=transform){apart}"
+                f"after=transform){advice}"
             )
 
     def grow(self, size: int) -> None:
         """Make room for records that were appended."""
         more = max(0, size - len(self.digests))
         self.digests = np.pad(self.digests, ((0, more), (0, 0)))
-        self.shown = np.pad(self.shown, (0, more))
+        self.in_loader = np.pad(self.in_loader, (0, more))
 
     def read(self, identity: Identity, places: Sequence[int] | None = None) -> Int[np.ndarray, "read 2"]:
         """Compute the digests of records, by default of all."""
         dataset, key = self.base or ((), None)
-        chosen = range(len(dataset)) if places is None else places
-        contents = [identity.contents(input_of(dataset[index], key)[None])[0] for index in chosen]
+        indices = range(len(dataset)) if places is None else places
+        contents = [identity.contents(input_of(dataset[index], key)[None])[0] for index in indices]
         return pairs(identity.of(contents))
 
     def is_of(self, base: Any, key: Key, identity: Identity) -> bool:
@@ -153,16 +153,16 @@ class SavedCollection:
         Raises:
             ValueError: If it does not hold what an engine writes.
         """
-        held = _parts(state, width)
+        tensors = _parts(state, width)
         digests, labels, owners, cells = (
-            held[name].numpy().copy().view("<i8").reshape(-1, 2)
+            tensors[name].numpy().copy().view("<i8").reshape(-1, 2)
             for name in ("digests", "labels", "owners", "cells")
         )
-        uses = held["uses"].numpy().copy()
+        uses = tensors["uses"].numpy().copy()
         (size,), copied, labelled, owned, celled = (
-            held[name].tolist() for name in ("size", "copied", "labelled", "owned", "celled")
+            tensors[name].tolist() for name in ("size", "copied", "labelled", "owned", "celled")
         )
-        nats, places = held["nats"], set(range(len(uses)))
+        nats, places = tensors["nats"], set(range(len(uses)))
         whole = len(np.unique(digests, axis=0)) == len(digests) == len(uses) <= size and bool(
             (uses >= 1).all()
         )
@@ -170,9 +170,9 @@ class SavedCollection:
         whole &= (
             len(owned) == len(owners)
             and len(celled) == len(cells)
-            and bool((nats >= 0).all() and held["copies"].isfinite().all())
+            and bool((nats >= 0).all() and tensors["copies"].isfinite().all())
         )
-        whole &= len(held["copies"]) == len(copied) == len({*copied} & places)
+        whole &= len(tensors["copies"]) == len(copied) == len({*copied} & places)
         if not whole or (needs_copies and len(copied) != len(uses)):
             raise ValueError("counts, labels, owners or copies are not those of records that were used")
         records = digests[:, 0].tolist()
@@ -186,7 +186,7 @@ class SavedCollection:
             ],
             [(records[at], owner) for at, owner in zip(owned, owners[:, 0].tolist(), strict=True)],
             [(records[at], cell) for at, cell in zip(celled, cells[:, 0].tolist(), strict=True)],
-            {records[at]: copy.clone() for at, copy in zip(copied, held["copies"], strict=True)},
+            {records[at]: copy.clone() for at, copy in zip(copied, tensors["copies"], strict=True)},
         )
 
     def rows(self, frozen: bool) -> list[tuple[int, int, int, int]]:
@@ -248,12 +248,12 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
         "nats": (torch.float64, ()),
         "copies": (torch.float32, (1, 1, width)),
     }
-    held = {name: torch.zeros(0, *row, dtype=kind) for name, (kind, row) in kinds.items()}
-    held |= {name: state[name].cpu() for name in {"size", "digests", "uses", *state}}
+    tensors = {name: torch.zeros(0, *row, dtype=kind) for name, (kind, row) in kinds.items()}
+    tensors |= {name: state[name].cpu() for name in {"size", "digests", "uses", *state}}
     for name, (kind, row) in kinds.items():
-        if held[name].dtype != kind or held[name].shape[1:] != row:
+        if tensors[name].dtype != kind or tensors[name].shape[1:] != row:
             raise ValueError(f"{name}: give rows of shape {row} of {kind}")
-    return held
+    return tensors
 
 
 def checked_state(
@@ -273,15 +273,15 @@ def checked_state(
     """
     if not alike(stated := state.get("law"), facts):
         loaded = stated if isinstance(stated, Mapping) else {}
-        apart = [name for name in facts if not alike({name: loaded.get(name)}, {name: facts[name]})]
-        said = ", ".join(f"{name} = {loaded.get(name)}, not {facts[name]}" for name in apart)
+        differing = [name for name in facts if not alike({name: loaded.get(name)}, {name: facts[name]})]
+        said = ", ".join(f"{name} = {loaded.get(name)}, not {facts[name]}" for name in differing)
         raise GuaranteeError(
             f"the state is of another engine ({said or 'with more facts'}): calibrate as that one was, on the same "
             "data"
         )
     try:
-        kept = {
-            name: SavedCollection.of(held, width, needs_copies) for name, held in state["ledgers"].items()
+        collections = {
+            name: SavedCollection.of(part, width, needs_copies) for name, part in state["ledgers"].items()
         }
         key, steps = state["key"], state["steps"]
         sealed = key["sealed"]
@@ -292,4 +292,4 @@ def checked_state(
         raise GuaranteeError(
             "the state is not as state_dict() gave it: go on from a whole checkpoint"
         ) from error
-    return key, steps, kept
+    return key, steps, collections

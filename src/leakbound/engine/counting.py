@@ -20,7 +20,7 @@ from leakbound.engine.identity import Identity, Label, LabelCount, words
 from leakbound.engine.ledger import Ledger, Rows, process
 from leakbound.engine.records import Key
 from leakbound.engine.refusals import BudgetError, GuaranteeError
-from leakbound.engine.release import Batch, in_ranks, together
+from leakbound.engine.release import Batch, gather_over_ranks, in_ranks
 from leakbound.engine.targets import Plan
 
 _COUNTED_APART = (
@@ -137,22 +137,22 @@ class Counter:
         """
 
         def offer() -> SimpleNamespace:
-            held, labels, cells = contents()
+            digests, labels, cells = contents()
             return SimpleNamespace(
                 names=np.array([collection.name for collection in collections], str)[which],
                 records=records,
-                contents=held,
+                contents=digests,
                 labels=labels,
                 cells=cells,
                 owners=owners,
                 extra=extra,
                 done=done,
                 sizes={collection.name: len(collection.digests) for collection in collections},
-                standing=self._standing() if in_ranks() else None,
+                standing=self._shared_facts() if in_ranks() else None,
             )
 
         # What each rank is about to release, and how it counts.
-        offers, rank = together(offer)
+        offers, rank = gather_over_ranks(offer)
         if len(offers) > 1:
             self._agree([offer.standing for offer in offers])
         joint: _Joint
@@ -160,32 +160,33 @@ class Counter:
 
         def verdict() -> tuple[Held, Rows | None] | None:
             nonlocal joint, batch
-            joint, batch = self._joint(offers, rank)
+            joint, batch = self._join(offers, rank)
             if rank:
                 return None
-            held = self._charge(offers, joint)
-            return held, self.ledger.rows(joint.records) if len(offers) > 1 else None
+            entries = self._charge(offers, joint)
+            return entries, self.ledger.rows(joint.records) if len(offers) > 1 else None
 
         # The verdict is that of the first rank, whose ledger counts. The others write down what it says.
-        (granted, *_), _ = together(verdict)
-        held, rows = granted or (Held.nothing(0), None)
+        (granted, *_), _ = gather_over_ranks(verdict)
+        entries, rows = granted or (Held.nothing(0), None)
         if rank and rows is not None and self.ledger.path is None:
             self.ledger.take(rows)
         if (
             self.plan.seeded and not self.plan.frozen
         ):  # numbers of the uses, by which a seed draws their noise
-            before = held.fresh_uses - joint.counts
+            before = entries.fresh_uses - joint.counts
             batch.numbers[:] = before[joint.which] + order_of_use(joint.which, joint.releases)
         self._released.update(joint.released)
         return batch
 
-    def _joint(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
-        """Find what a joint batch asks of the ledger. Refuse indices that hold other records than before."""
+    def _join(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
+        """Join the batches of all ranks to one request to the ledger. Refuse indices whose records have changed."""
+        # Digests with the key of this engine. Each index must hold the record of its first use.
         digests = self.identity.of([content for offer in offers for content in offer.contents])
         by_words = pairs(digests)
         names = np.concatenate([offer.names for offer in offers])
         places = np.concatenate([offer.records for offer in offers])
-        apart = f"; {_APART}" if len(offers) > 1 else ""
+        advice = f"; {_APART}" if len(offers) > 1 else ""
         for other, offer in enumerate(offers):
             for name, size in offer.sizes.items():
                 collection = self.collections.setdefault(name, CountedRecords(name, size))
@@ -195,7 +196,7 @@ class Counter:
                         f"{len(collection.digests)}: {_APART}"
                     )
         for name in dict.fromkeys(names.tolist()):
-            self.collections[name].check_same(places[names == name], by_words[names == name], apart)
+            self.collections[name].check_same(places[names == name], by_words[names == name], advice)
         # Each record once. A frozen copy is charged when it is drawn, and one that a seed repeats once in all runs.
         joint = by_words[:, 0]
         records, which, releases = np.unique(joint, return_inverse=True, return_counts=True)
@@ -206,6 +207,7 @@ class Counter:
                 counts = np.array([record not in self.copies for record in records.tolist()], np.int64)
                 first = np.sort(np.unique(joint, return_index=True)[1])
                 new = first[counts[which[first]] > 0]
+        # Labels that the ledger has no row of.
         listed = [(labels, offer.extra) for offer in offers for labels in offer.labels]
         pairs_of = list(zip(digests, listed, strict=True))
         released = {digest: labels for digest, labels in pairs_of if self._released.get(digest) != labels}
@@ -216,21 +218,23 @@ class Counter:
             [extra for _, (_, extra) in fresh],
             self.identity,
         )
+        # This rank's part of the batch.
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(offers[rank].contents))
         done = all(offer.done for offer in offers)
         batch = Batch(joint, digests, part, new, np.zeros(len(joint), np.int64), done)
-        owned = self._owned(offers, joint)
-        listed_cells = [cells for offer in offers for cells in offer.cells]
-        lying = [record for record, cells in zip(joint.tolist(), listed_cells, strict=True) for _ in cells]
-        cells = self.identity.cells([cell for cells in listed_cells for cell in cells])
-        celled = [*zip(lying, cells, strict=True)]
-        return _Joint(records, which, releases, counts, keyed, owned, celled, released), batch
+        # Owners, and the cells by which near copies are found.
+        owner_pairs = self._owner_pairs(offers, joint)
+        of_records = [cells for offer in offers for cells in offer.cells]
+        repeated = [record for record, cells in zip(joint.tolist(), of_records, strict=True) for _ in cells]
+        cells = self.identity.cells([cell for cells in of_records for cell in cells])
+        cell_pairs = [*zip(repeated, cells, strict=True)]
+        return _Joint(records, which, releases, counts, keyed, owner_pairs, cell_pairs, released), batch
 
-    def _owned(
+    def _owner_pairs(
         self, offers: list[SimpleNamespace], joint: Int[np.ndarray, " joint"]
     ) -> list[tuple[int, int]]:
-        """Pair the records of those ranks that name owners with these."""
+        """Return pairs of a record and its owner, of those ranks that name owners."""
         owned: set[tuple[int, int]] = set()
         begin = 0
         for offer in offers:
@@ -242,10 +246,10 @@ class Counter:
         return sorted(owned)
 
     def _charge(self, offers: list[SimpleNamespace], joint: _Joint) -> Held:
-        """Charge what is asked to the ledger, or refuse it."""
+        """Charge a request to the ledger, or refuse it, and return what the ledger has of its records then."""
 
-        def check(held: Held) -> None:
-            over = self.plan.exceeded(held)
+        def check(entries: Held) -> None:
+            over = self.plan.exceeded(entries)
             over = over[joint.counts[over] > 0]
             if not len(over):
                 return
@@ -254,7 +258,7 @@ class Counter:
             name = str(np.concatenate([offer.names for offer in offers])[at])
             index = int(np.concatenate([offer.records for offer in offers])[at])
             owned = int(joint.records[kind]) in dict(joint.owners)
-            raise BudgetError(self._spent(name, index, int(joint.records[kind]), held, kind, owned))
+            raise BudgetError(self._refusal(name, index, int(joint.records[kind]), entries, kind, owned))
 
         return self.ledger.charge(
             self._number,
@@ -268,7 +272,7 @@ class Counter:
             cells=joint.cells,
         )
 
-    def _standing(self) -> tuple[Any, ...]:
+    def _shared_facts(self) -> tuple[Any, ...]:
         """Return what ranks must share: facts, key, file, and whether and what was counted."""
         filed = None if self.ledger.path is None else self.ledger.number
         counted = self.ledger.counted
@@ -301,12 +305,14 @@ class Counter:
             return None
         records = self._records()
         used = records[self.ledger.releases(self._number, records) > 0]
-        held = self.ledger.held(self._number, used)
+        entries = self.ledger.held(self._number, used)
 
         def ends(count: int) -> bool:
             # Beside other channels each further use reveals less than the sum of both.
             after = (
-                self.ledger.held(self._number, used, more=count) if held.others.any() else held.after(count)
+                self.ledger.held(self._number, used, more=count)
+                if entries.others.any()
+                else entries.after(count)
             )
             return len(self.plan.exceeded(after)) > 0
 
@@ -378,18 +384,18 @@ class Counter:
         states = list(saved.values())
         rows = Rows(
             (self.plan.mechanism,),
-            [row for held in states for row in held.rows(self.plan.frozen)],
-            [label for held in states for label in held.labels],
-            [pair for held in states for pair in held.owners],
-            [pair for held in states for pair in held.cells],
+            [row for state in states for row in state.rows(self.plan.frozen)],
+            [label for state in states for label in state.labels],
+            [pair for state in states for pair in state.owners],
+            [pair for state in states for pair in state.cells],
         )
         self.ledger.take(rows, repeats)
-        for held in states:
-            self.copies = held.copies | self.copies
-        for name, held in saved.items():
+        for state in states:
+            self.copies = state.copies | self.copies
+        for name, state in saved.items():
             if name not in placed:
-                self.collections[name] = CountedRecords(name, held.size)
-                self.collections[name].digests[: len(held.digests)] = held.digests
+                self.collections[name] = CountedRecords(name, state.size)
+                self.collections[name].digests[: len(state.digests)] = state.digests
         for name, digests in placed.items():
             used = saved[name].digests if name in saved else digests[:0]
             self._place(self.collections[name], digests, used)
@@ -407,7 +413,7 @@ class Counter:
             )
             gone = gone[~np.isin(gone[:, 0], earlier.digests[:, 0])]
             earlier.digests = np.concatenate([earlier.digests, gone])
-            earlier.shown = np.zeros(len(earlier.digests), bool)
+            earlier.in_loader = np.zeros(len(earlier.digests), bool)
 
     def registered(self, name: str, base: Any, key: Key) -> CountedRecords:
         """Return the records of a collection: its own under any name, or one that waits for its records.
@@ -454,11 +460,11 @@ class Counter:
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
         digests = np.concatenate([records.digests for records in collections])
         present, records = digests.any(axis=1), digests[:, 0]
-        held = self.ledger.held(self._number, records)
+        entries = self.ledger.held(self._number, records)
         releases = np.where(present, self.ledger.releases(self._number, records), 0)
-        fresh_uses = np.where(present, held.fresh_uses, 0)
-        shown = np.concatenate([each.shown if each.base else ~each.shown for each in collections])
-        shown |= releases > 0
+        fresh_uses = np.where(present, entries.fresh_uses, 0)
+        distinct = np.concatenate([each.in_loader if each.base else ~each.in_loader for each in collections])
+        distinct |= releases > 0
         # Uses are those of an owner, where there is one.
         owners, groups = self.ledger.owners(records), np.zeros(len(records), np.int64)
         for owner in np.unique(owners[owners != 0]).tolist():
@@ -468,20 +474,20 @@ class Counter:
             releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(fresh_uses)
-        more = np.where(present, held.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
-        counted = np.flatnonzero(shown & present)
-        shown[counted] = False
+        more = np.where(present, entries.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
+        counted = np.flatnonzero(distinct & present)
+        distinct[counted] = False
         subjects = np.where(owners != 0, owners, records)[counted]
-        shown[counted[np.unique(subjects, return_index=True)[1]]] = True
-        return releases, fresh_uses, more, np.where(present, held.labels, 0.0), shown, groups
+        distinct[counted[np.unique(subjects, return_index=True)[1]]] = True
+        return releases, fresh_uses, more, np.where(present, entries.labels, 0.0), distinct, groups
 
-    def _spent(self, name: str, index: int, record: int, held: Held, kind: int, owned: bool) -> str:
+    def _refusal(self, name: str, index: int, record: int, entries: Held, kind: int, owned: bool) -> str:
         """Say which record has no uses left."""
         twins = sum(int(np.count_nonzero(each.digests[:, 0] == record)) for each in self.collections.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
         filed = self.ledger.path is not None
         runs = ", counted over all runs and channels of the ledger" if filed else ""
-        others = held.others[kind] > 0
+        others = entries.others[kind] > 0
         if others and not self.plan.adds:
             also = "or other records of its owner were released, " if owned else ""
             return (
@@ -489,7 +495,7 @@ class Counter:
                 "several channels is not computed: take a target in nats, or records that no other channel has released"
             )
         if others and owned:
-            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.limit
+            nats, limit = entries.nats(self.plan.mechanism)[kind], self.plan.limit
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
@@ -500,8 +506,8 @@ class Counter:
                 f"record {index} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
                 "load the state_dict() of the run that holds it"
             )
-        if held.fresh_uses[kind] <= (self.plan.most or 0):
-            nats, limit = held.nats(self.plan.mechanism)[kind], self.plan.limit
+        if entries.fresh_uses[kind] <= (self.plan.most or 0):
+            nats, limit = entries.nats(self.plan.mechanism)[kind], self.plan.limit
             return (
                 f"record {index} of {name!r} went through other channels, too, and would reveal "
                 f"{upper_bound(nats, 6)} nats together{equal}{runs}, where {self.plan.most} uses of this one are "

@@ -54,7 +54,13 @@ from leakbound.engine.records import (
     replaced,
 )
 from leakbound.engine.refusals import GuaranteeError
-from leakbound.engine.release import BatchNoise, ProtectedDataset, ProtectedLoader, in_ranks, together
+from leakbound.engine.release import (
+    BatchNoise,
+    ProtectedDataset,
+    ProtectedLoader,
+    gather_over_ranks,
+    in_ranks,
+)
 from leakbound.engine.sheets import SEES, check_sheet, digest, today, write_sheet
 from leakbound.engine.targets import Target, as_target
 
@@ -113,9 +119,11 @@ class ChannelEngine:
         self._near = ledger.near_copies(calibration.moments, private=public is None)
         most = target.uses or (1 if frozen and target.needs_uses else None)
         plan = target.plan(calibration, most, accept_capacity, frozen=frozen, draws=draws)
-        drawn = {} if draws is None else {"draws": draws}
+        repeated = {} if draws is None else {"draws": draws}
         inputs = list(layout.shape)
-        self._facts = facts_of(calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **drawn)
+        self._facts = facts_of(
+            calibration, labels.response, noise=noise, seed=seed, inputs=inputs, **repeated
+        )
         facts = {**self._facts, "planned uses": most, "records": target.records, "classes": labels.classes}
         self._counter = Counter(plan, facts, identity, ledger, labels)
         self._public = frozenset(public or ())
@@ -275,7 +283,7 @@ class ChannelEngine:
             seed = facts["seed"]
             identity = Identity.made(facts["double"], seed)
             uses = target.fresh_uses(facts["noise"] == "frozen")
-            kept = {name: facts[name] for name in ("noise", "seed", "key")}
+            options = {name: facts[name] for name in ("noise", "seed", "key")}
             response = facts.get("labels")  # files of earlier versions lack it
             labels = LabelCount(facts["classes"], response and RandomizedResponse(**response))
             counted_in = facts["ledger"]
@@ -294,7 +302,7 @@ class ChannelEngine:
         counted = saved.ledger_of(path, counted_in, ledger, identity)
         identity = Identity(counted.key, counted.double(math.prod(layout.shape), identity.double))
         engine = cls(
-            calibration, layout, target, identity, counted, labels, accept_capacity, public=public, **kept
+            calibration, layout, target, identity, counted, labels, accept_capacity, public=public, **options
         )
         engine.provenance = provenance
         if state is not None:
@@ -396,17 +404,19 @@ class ChannelEngine:
         except GuaranteeError:
             return 0
         places, place = Places.of(dataset), self._key if key is None else key
-        chosen = np.random.default_rng().permutation(count)[:_COMPARED]
-        counted = np.zeros(len(chosen), bool)
+        sample = np.random.default_rng().permutation(count)[:_COMPARED]
+        counted = np.zeros(len(sample), bool)
+        # By their places in datasets that are protected.
         for number, base in enumerate(places.bases):
             records = self._counter.collections.values()
-            shown = next((each.shown for each in records if each.base and each.base[0] is base), None)
-            if shown is not None:
-                here = np.flatnonzero(places.which[chosen] == number)
-                counted[here] = shown[places.records[chosen[here]]]
+            protected = next((each.in_loader for each in records if each.base and each.base[0] is base), None)
+            if protected is not None:
+                here = np.flatnonzero(places.which[sample] == number)
+                counted[here] = protected[places.records[sample[here]]]
+        # By their values.
         for at in np.flatnonzero(~counted):
             try:
-                values = input_of(dataset[int(chosen[at])], place)[None]
+                values = input_of(dataset[int(sample[at])], place)[None]
             except (GuaranteeError, TypeError):
                 continue
             if self.layout.fits(values):
@@ -509,7 +519,7 @@ class ChannelEngine:
                 self._batch_noise.apply(clean, batch, self._counter.copies)
                 done = batch.done
                 self.steps += not done
-        together(self._own.conclude)
+        gather_over_ranks(self._own.conclude)
 
     @property
     def own_capacity(self) -> OwnCapacity | None:
@@ -707,7 +717,7 @@ class ChannelEngine:
         for number, base in enumerate(places.bases):
             full_name = name if len(places.bases) == 1 else f"{name}.{number}"
             records = self._counter.registered(full_name, base, key)
-            records.shown[places.records[places.which == number]] = True
+            records.in_loader[places.records[places.which == number]] = True
             registered.append(records)
         return tuple(registered)
 

@@ -140,10 +140,10 @@ class BatchNoise:
         # Each rank draws the copies that its part of the batch needs, and all ranks keep all of them.
         begin, new = batch.own.start, batch.new
         mine = new[(new >= begin) & (new < batch.own.stop)]
-        drawn, _ = together(
+        of_ranks, _ = gather_over_ranks(
             lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float()
         )
-        copies.update(zip(batch.records[new].tolist(), torch.cat(drawn), strict=True))
+        copies.update(zip(batch.records[new].tolist(), torch.cat(of_ranks), strict=True))
         return torch.stack([copies[record] for record in records.tolist()]) if len(clean) else clean.float()
 
 
@@ -181,13 +181,13 @@ class RecordNoise:
         if rows != len(self._rows):
             raise ValueError(f"rows = {rows}: this noise is for {len(self._rows)} records")
         kind = np.float32 if dtype == torch.float32 else np.float64
-        drawn = np.empty((rows, width), kind)
-        for row, (use, record) in zip(drawn, self._rows, strict=True):
+        normals = np.empty((rows, width), kind)
+        for row, (use, record) in zip(normals, self._rows, strict=True):
             self._start["state"]["counter"][:] = (0, self._calls, use, record)
             self._philox.state = self._start
             self._normal(dtype=kind, out=row)
         self._calls += 1
-        return torch.from_numpy(drawn).to(dtype)
+        return torch.from_numpy(normals).to(dtype)
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
         """Refuse to draw uniform numbers, which no noise of records needs.
@@ -215,7 +215,7 @@ def name_of(seed: int, channel: GaussianChannel) -> str:
     return digest.hexdigest()
 
 
-def together(compute: Callable[[], T]) -> tuple[list[T], int]:
+def gather_over_ranks(compute: Callable[[], T]) -> tuple[list[T], int]:
     """Gather the results of all ranks, in their order, with the number of this one.
 
     Raises:

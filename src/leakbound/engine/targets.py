@@ -65,19 +65,23 @@ class Plan:
         limit = self.limit * (1.0 + _ROUNDING)
         return bisect_left(fits, True, key=lambda uses: records * self.mechanism.nats(uses) > limit)
 
-    def exceeded(self, held: Held) -> Int[np.ndarray, " over"]:
-        """Find the records about which more nats are revealed than by the planned uses."""
+    def exceeded(self, entries: Held) -> Int[np.ndarray, " over"]:
+        """Return the places of records about which more nats are revealed than by the planned uses.
+
+        Args:
+            entries: What the ledger has of each record.
+        """
         if self.most is None:
             return np.zeros(0, np.int64)
         # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
-        seen = held.fresh_uses + held.parallel
-        places = np.flatnonzero(((seen > self.most) | (held.others > 0)) & (held.fresh_uses > 0))
+        uses = entries.fresh_uses + entries.parallel
+        places = np.flatnonzero(((uses > self.most) | (entries.others > 0)) & (entries.fresh_uses > 0))
         if not len(places):
             return places
-        others = held.others[places]
+        others = entries.others[places]
         limit = self.limit * (1.0 + _ROUNDING)
-        over = self.mechanism.all_nats(seen[places]) + others > limit
-        over |= held.fresh_uses[places] > self.most
+        over = self.mechanism.all_nats(uses[places]) + others > limit
+        over |= entries.fresh_uses[places] > self.most
         return places[over | ((others > 0) & (not self.adds))]
 
 
@@ -221,8 +225,8 @@ class _Counted(Target):
 
     def __repr__(self) -> str:
         arguments = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        shown = {name: value for name, value in arguments.items() if (name, value) != ("records", 1)}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        stated = {name: value for name, value in arguments.items() if (name, value) != ("records", 1)}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in stated.items())})"
 
     def _check_counts(self) -> None:
         """Refuse uses and records that are not whole and positive numbers."""

@@ -12,7 +12,7 @@ import typer
 from leakbound.commands.terminal import text_table
 from leakbound_lab.config import reading
 from leakbound_lab.config.data import IMAGE_SIDE
-from leakbound_lab.jobs.job import JobList, made_together, rule_of
+from leakbound_lab.jobs.job import JobList, jobs_by_rule, rule_of
 from leakbound_lab.jobs.job_costs import JobCost, job_cost, wall_seconds
 from leakbound_lab.jobs.unit_costs import PACKAGED, UnitCosts, read_costs
 from leakbound_lab.steps.job_list import job_list, try_networks
@@ -75,7 +75,7 @@ def plan_text(made: JobList, costs: UnitCosts, source: str, jobs: int = 2, gpu_j
     """
     estimates = [job_cost(job, costs) for job in made]
     device = "a GPU" if costs.device == "cuda" else "a CPU"
-    counts = Counter(rule for rule, _ in made_together(made))
+    counts = Counter(rule for rule, _ in jobs_by_rule(made))
     side = f"{jobs} jobs side by side"
     if costs.device == "cuda":
         side += f", {gpu_jobs} of them on the GPU"

@@ -227,7 +227,7 @@ def rule_of(job: Job) -> tuple[str, str]:
 
 
 @cache
-def made_together(made: JobList) -> dict[tuple[str, str], list[Job]]:
+def jobs_by_rule(made: JobList) -> dict[tuple[str, str], list[Job]]:
     """Return the results of each job of Snakemake, in the order of the chain.
 
     Args:

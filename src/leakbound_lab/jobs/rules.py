@@ -7,7 +7,7 @@ from re import escape
 from typing import Any
 
 from leakbound.storage.provenance import settings_hash
-from leakbound_lab.jobs.job import Job, JobList, code_of, made_together
+from leakbound_lab.jobs.job import Job, JobList, code_of, jobs_by_rule
 
 Wildcards = Mapping[str, str]
 
@@ -43,7 +43,7 @@ class Rules:
     def __init__(self, made: JobList, error: type[Exception] = ValueError) -> None:
         self._made = made
         self._error = error
-        self._jobs = made_together(made)
+        self._jobs = jobs_by_rule(made)
         self._positions = {run: position for position, run in enumerate(made.table.runs)}
 
     def results(self, rule: str, name: str = "") -> list[Job]:

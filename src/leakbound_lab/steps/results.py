@@ -28,7 +28,7 @@ from leakbound.storage import limits
 from leakbound.storage.provenance import settings_hash, versions
 from leakbound.storage.tables import read_record
 from leakbound_lab.config.defenses import Defense
-from leakbound_lab.jobs.job import Job, JobList, made_together
+from leakbound_lab.jobs.job import Job, JobList, jobs_by_rule
 from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.steps.inputs import read_dataset
@@ -331,7 +331,7 @@ def of_other_settings(jobs: Iterable[Job], records: Iterable[Mapping[str, Any]])
 def _costs(root: Path, made: JobList) -> dict[str, dict[str, int | float]]:
     """Return the jobs, wall seconds, CPU seconds and largest memory (MiB) of each rule, as Snakemake measured them."""
     costs = {}
-    every = made_together(made)
+    every = jobs_by_rule(made)
     for step in dict.fromkeys(rule for rule, _ in every):
         files = [root / f"benchmarks/{'/'.join(filter(None, key))}.tsv" for key in every if key[0] == step]
         if usages := [read_usage(path) for path in files if path.is_file()]:

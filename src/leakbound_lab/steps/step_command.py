@@ -16,7 +16,7 @@ from leakbound_lab.config.messages import parse
 from leakbound_lab.config.reading import config_of, load
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.job import WITHOUT_FIGURES, Job, Step, code_of, made_together
+from leakbound_lab.jobs.job import WITHOUT_FIGURES, Job, Step, code_of, jobs_by_rule
 from leakbound_lab.jobs.paths import OUTPUTS, RULES
 from leakbound_lab.steps.job_settings import SETTINGS, ConfigOption, register_plugins
 from leakbound_lab.steps.kept import keep, restore
@@ -128,7 +128,7 @@ def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Jo
     """Return what each name of a rule stands for, with or without what only figures need."""
     from leakbound_lab.steps.job_list import job_list
 
-    made = made_together(job_list(config, figures=figures))
+    made = jobs_by_rule(job_list(config, figures=figures))
     return {of: jobs for (other, of), jobs in made.items() if other == rule}
 
 

@@ -59,9 +59,9 @@ class ShuffledBatches:
         count = steps * self.size
         missing = -(-max(0, count - len(self._pending)) // len(self.uses))
         epochs = [torch.randperm(len(self.uses), generator=self._generator) for _ in range(missing)]
-        drawn = torch.cat([self._pending, *epochs])
-        batches = drawn[:count]
-        self._pending = drawn[count:].clone()
+        indices = torch.cat([self._pending, *epochs])
+        batches = indices[:count]
+        self._pending = indices[count:].clone()
         self.uses += batches.bincount(minlength=len(self.uses))
         return batches.view(steps, self.size)
 
@@ -139,8 +139,8 @@ class StackedBatches(DrawnAhead):
     def __init__(self, batches: Sequence[ShuffledBatches], device: str | torch.device) -> None:
         def steps() -> Sequence[Int[Tensor, "slots size"]]:
             """Draw the indices of the next steps, and move them together."""
-            drawn = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in batches], dim=1)
-            return drawn.to(device, non_blocking=True).unbind()
+            indices = torch.stack([of_slot.draw_several(_AHEAD) for of_slot in batches], dim=1)
+            return indices.to(device, non_blocking=True).unbind()
 
         super().__init__(batches, steps)
 
@@ -227,9 +227,9 @@ class PaddedBatches(DrawnAhead):
         def steps() -> Sequence[Int[Tensor, "slots width"]]:
             """Draw the indices of the next steps, and move them together."""
             count = memory.POISSON_STEPS.on(device)
-            drawn = [padded([of_slot.draw() for of_slot in batches]) for _ in range(count)]
-            moved = torch.cat(drawn, dim=1).to(device, non_blocking=True)
-            return moved.split([step.shape[1] for step in drawn], dim=1)
+            indices = [padded([of_slot.draw() for of_slot in batches]) for _ in range(count)]
+            moved = torch.cat(indices, dim=1).to(device, non_blocking=True)
+            return moved.split([step.shape[1] for step in indices], dim=1)
 
         super().__init__(batches, steps)
 
@@ -243,18 +243,18 @@ def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
     return rows
 
 
-def same_form(wanted: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+def same_form(given: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
     """Check that a method of a client step returned a tensor like the one that it was given, and return it.
 
     Args:
-        wanted: Tensor that it was given.
+        given: Tensor that it was given.
         returned: Its result.
         method: The method, for the message.
 
     Raises:
         ValueError: If the result is no tensor, or has another shape or type.
     """
-    form = (tuple(wanted.shape), wanted.dtype)
+    form = (tuple(given.shape), given.dtype)
     got = (tuple(returned.shape), returned.dtype) if isinstance(returned, Tensor) else type(returned).__name__
     if got != form:
         name = getattr(method, "__qualname__", str(method))
@@ -285,7 +285,7 @@ class Inputs:
         self._rows = rows
         self._released = released
         self._sources = [as_source(source) for source in sources]
-        self.capturable = released is None  # then seen draws nothing, and a CUDA graph may hold it
+        self.capturable = released is None  # then with_noise draws nothing, and a CUDA graph may hold it
 
     def take(self, indices: Chosen) -> ImageBatches:
         """Return images for one step of every slot.
@@ -293,21 +293,21 @@ class Inputs:
         Args:
             indices: (slots, batch), positions among each slot's members, -1 for padding.
         """
-        return self.seen(indices, self.noise(indices.shape[1]))
+        return self.with_noise(indices, self.noise(indices.shape[1]))
 
     def noise(self, batch_size: int) -> Tensor | None:
         """Draw noise (slots, batch, d) for the next step, or return None if there is none."""
         return None
 
-    def seen(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
+    def with_noise(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
         """Return images for a step with given noise. A captured step may call it: it reads tensors only."""
         taken = by_record(self._images, self._rows.gather(1, indices.clamp(min=0)))
         if self._released is None:
             return taken
         # A slot's draws must not depend on the padding, which follows from the other slots.
-        for images, drawn, source in zip(taken, indices >= 0, self._sources, strict=True):
-            shown = images[drawn]
-            images[drawn] = same_form(shown, self._released(shown, source), self._released)
+        for images, records, source in zip(taken, indices >= 0, self._sources, strict=True):
+            clean = images[records]
+            images[records] = same_form(clean, self._released(clean, source), self._released)
         return taken
 
     def state(self) -> dict[str, Any]:
@@ -327,10 +327,10 @@ class FrozenInputs(Inputs):
     """
 
     def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
-        drawn = [as_source(source) for source in sources]
-        self._again = not any(source.secure for source in drawn)
+        of_slots = [as_source(source) for source in sources]
+        self._again = not any(source.secure for source in of_slots)
         copies = images.new_empty((*rows.shape, *images.shape[1:]))
-        for copy, members, source in zip(copies, rows, drawn, strict=True):
+        for copy, members, source in zip(copies, rows, of_slots, strict=True):
             copy.copy_(sampler.freeze(images[members], source))
             _, first, record = np.unique(members.cpu().numpy(), return_index=True, return_inverse=True)
             if len(first) < len(record):
@@ -362,19 +362,19 @@ class FreshInputs(Inputs):
         )
         noisy = [as_source(source) for source in sources]
 
-        def drawn(batch_size: int) -> Sequence[Tensor]:
+        def several_steps(batch_size: int) -> Sequence[Tensor]:
             """Draw the noise of the next steps, each row of which is used once."""
             return sampler.stacked_noise(steps * batch_size, noisy).split(batch_size, dim=1)
 
-        self._noise = DrawnAhead(noisy, drawn)
+        self._noise = DrawnAhead(noisy, several_steps)
 
     def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
         """Return the noise of the next step of every slot."""
         return self._noise.draw(batch_size)
 
-    def seen(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
-        """Return images with noise."""
-        taken = super().seen(indices, None)
+    def with_noise(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
+        """Return images for a step with given noise."""
+        taken = super().with_noise(indices, None)
         if noise is None:
             raise ValueError("images under fresh noise need it: give that of the step")
         in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())

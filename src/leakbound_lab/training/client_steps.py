@@ -237,8 +237,8 @@ class ClientStep:
         released = self.released(images, source)
         sums = self._summed(model, released, labels)
         # The average that is sent, of all batches at once if the defense treats rows independently.
-        together = type(self).disguised is ClientStep.disguised or hasattr(self.disguised, "row_by_row")
-        rows = zip(*(total.split(len(total) if together else 1) for total in sums.values()), strict=True)
+        row_by_row = type(self).disguised is ClientStep.disguised or hasattr(self.disguised, "row_by_row")
+        rows = zip(*(total.split(len(total) if row_by_row else 1) for total in sums.values()), strict=True)
         uploads = [self.averaged(list(row), labels.shape[1], source) for row in rows]
         sent = [torch.cat(parts) for parts in zip(*uploads, strict=True)]
         return Upload(released.mean(1), dict(zip(sums, sent, strict=True)))

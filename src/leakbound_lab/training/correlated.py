@@ -22,7 +22,7 @@ from leakbound.randomness.grid import grid_spacing, to_grid
 from leakbound_lab.config.defenses import DPMF
 from leakbound_lab.training.batches import CyclicBatches
 from leakbound_lab.training.client_steps import ClippedStep
-from leakbound_lab.training.loop import slots_together, train_slots
+from leakbound_lab.training.loop import slots_per_stack, train_slots
 from leakbound_lab.training.per_sample import PrivateStackLearner, largest_batch
 from leakbound_lab.training.request import Slot, TrainingRequest, TrainingResult
 
@@ -33,7 +33,7 @@ def train_correlated(request: TrainingRequest) -> TrainingResult:
     Source:
         Choquette-Choo et al. 2023, "(Amplified) banded matrix factorization", Algorithm 1, without amplification.
     """
-    return train_slots(request, CorrelatedLearner, slots_together(request, largest_batch(request)))
+    return train_slots(request, CorrelatedLearner, slots_per_stack(request, largest_batch(request)))
 
 
 class CorrelatedStep(ClippedStep):

@@ -133,8 +133,8 @@ def _train_stack(
         checkpoint.save(run)
 
 
-def slots_together(request: TrainingRequest, records: int) -> int:
-    """Return how many slots are trained together in steps of so many records.
+def slots_per_stack(request: TrainingRequest, records: int) -> int:
+    """Return how many slots a stack has, whose steps use so many records of each.
 
     What a slot always keeps is counted in images: noisy copies, noise drawn ahead.
     """

@@ -29,7 +29,7 @@ from leakbound_lab.models import memory
 from leakbound_lab.models.gradients import Gradients, batch_gradients
 from leakbound_lab.training import stack
 from leakbound_lab.training.client_steps import ClientStep, Upload, UploadLaw
-from leakbound_lab.training.loop import slots_together, train_slots
+from leakbound_lab.training.loop import slots_per_stack, train_slots
 from leakbound_lab.training.request import TrainingRequest, TrainingResult
 from leakbound_lab.training.sgd import StackLearner, StackUploads
 
@@ -39,7 +39,7 @@ _ROUNDING = 1e-6  # by which float32 may exceed what a difference is shortened t
 
 def train_pac(request: TrainingRequest) -> TrainingResult:
     """Train by SGD whose uploads get measured noise, as many slots at a time as ``max_stack`` allows."""
-    return train_slots(request, MeasuredNoiseLearner, slots_together(request, request.records))
+    return train_slots(request, MeasuredNoiseLearner, slots_per_stack(request, request.records))
 
 
 def fitted_noise(variances: Sequence[Float[Tensor, "..."]], nats: float) -> list[Float[Tensor, "..."]]:
@@ -225,6 +225,6 @@ class MeasuredUploads(StackUploads):
 class MeasuredNoiseLearner(StackLearner):
     """SGD of several slots as one stack, whose uploads get measured noise."""
 
-    def _hiding(self, sources: Sequence[NoiseSource]) -> MeasuredUploads:
+    def _make_uploads(self, sources: Sequence[NoiseSource]) -> MeasuredUploads:
         """Return what hides the averages of the slots."""
         return MeasuredUploads(self._request, sources, self.model, lambda: self.params)

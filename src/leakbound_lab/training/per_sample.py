@@ -36,7 +36,7 @@ from leakbound_lab.training import stack
 from leakbound_lab.training.batches import WIDTH, CyclicBatches, PaddedBatches, PoissonBatches
 from leakbound_lab.training.client_steps import ClippedStep
 from leakbound_lab.training.eager_optimizers import SGD
-from leakbound_lab.training.loop import slots_together, train_slots
+from leakbound_lab.training.loop import slots_per_stack, train_slots
 from leakbound_lab.training.request import (
     Slot,
     TrainingRequest,
@@ -61,7 +61,7 @@ def train_per_sample(request: TrainingRequest) -> TrainingResult:
         Abadi et al. 2016, Algorithm 1. Xia et al. 2023, 'Differentially Private Learning with Per-Sample
         Adaptive Clipping'.
     """
-    size = slots_together(request, largest_batch(request))
+    size = slots_per_stack(request, largest_batch(request))
     alone = size == 1 and torch.device(request.device).type == "cpu"
     return train_slots(request, OpacusLearner if alone else PrivateStackLearner, size)
 
@@ -239,8 +239,8 @@ class OpacusLearner(AccountedLearner):
 
     def step(self) -> None:
         """Take one optimisation step, whose records are clipped and summed piece by piece."""
-        drawn = self._batches.draw().to(self._labels.device, non_blocking=True)
-        records = self._inputs.take(drawn[None])[0], self._labels[0, drawn]
+        indices = self._batches.draw().to(self._labels.device, non_blocking=True)
+        records = self._inputs.take(indices[None])[0], self._labels[0, indices]
         self._optimizer.zero_grad(set_to_none=True)
         for images, labels in zip(*(part.split(self._chunk) for part in records), strict=True):
             sums = weighted_sums(self.model, images, labels, self._weigh).values()
@@ -299,30 +299,30 @@ class PrivateStackLearner(AccountedLearner):
 
     def step(self) -> None:
         """Take one optimisation step of every slot. A slot that drew no record gets noise alone."""
-        drawn = self._batches.draw()
+        indices = self._batches.draw()
         # Noise that was drawn ahead is part of the pass; other noise waits for the sums.
         if self._reserved is None:
-            self._pass(drawn)
-            self._update(all_perturbed(self._sums[drawn.shape[1]], self._std, self._noise))
+            self._pass(indices)
+            self._update(all_perturbed(self._sums[indices.shape[1]], self._std, self._noise))
         else:
-            self._pass(drawn, self._noise.normal(self._reserved))
+            self._pass(indices, self._noise.normal(self._reserved))
         self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
 
-    def _differentiate(self, drawn: Tensor, noise: Tensor | None = None) -> None:
+    def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
         """Compute the sums of a step (slots, width), and update the weights if noise was drawn ahead."""
         # Sums of weighted gradients, over pieces of the batch that fit into memory.
         sums: list[Tensor] = []
-        shown = self._inputs.seen(drawn, None)
-        for piece, images in zip(*(part.split(self._chunk, dim=1) for part in (drawn, shown)), strict=True):
+        batch = self._inputs.with_noise(indices, None)
+        for piece, images in zip(*(part.split(self._chunk, dim=1) for part in (indices, batch)), strict=True):
             labels = self._labels.gather(1, piece.clamp(min=0))
-            weigh = partial(self._weigh_drawn, piece >= 0)
+            weigh = partial(self._weigh_records, piece >= 0)
             by_name = stacked_sums(
                 self.model, self.params, images, labels, weigh, self._request.config.precision
             )
             of_piece = list(by_name.values())
             sums = list(torch._foreach_add(sums, of_piece)) if sums else of_piece
         if noise is None:
-            self._sums[drawn.shape[1]] = sums  # a captured step writes into its own tensors
+            self._sums[indices.shape[1]] = sums  # a captured step writes into its own tensors
             return
         # Noise in the shapes of the parameters, and the update.
         pieces = noise.split([shape[1:].numel() for shape in self._shapes], dim=1)
@@ -335,9 +335,9 @@ class PrivateStackLearner(AccountedLearner):
         torch._foreach_div_(gradients, self._request.batch_size)
         self._weights.update(gradients)
 
-    def _weigh_drawn(self, drawn: Bool[Tensor, "slots n"], norms: Float[Tensor, "slots n"]) -> Tensor:
+    def _weigh_records(self, records: Bool[Tensor, "slots n"], norms: Float[Tensor, "slots n"]) -> Tensor:
         """Compute the factors of the records' gradients, 0 for padding."""
-        return self._weigh(norms.flatten()).view(norms.shape) * drawn
+        return self._weigh(norms.flatten()).view(norms.shape) * records
 
     def state(self) -> dict[str, Any]:
         """Return weights, optimizer, generators and accountant, and nothing for secure noise."""

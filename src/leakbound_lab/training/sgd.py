@@ -12,7 +12,7 @@ from leakbound_lab.models import memory
 from leakbound_lab.training import stack
 from leakbound_lab.training.batches import ShuffledBatches, StackedBatches, same_form
 from leakbound_lab.training.client_steps import ClientStep
-from leakbound_lab.training.loop import slots_together, train_slots
+from leakbound_lab.training.loop import slots_per_stack, train_slots
 from leakbound_lab.training.request import (
     Slot,
     TrainingRequest,
@@ -27,7 +27,7 @@ from leakbound_lab.training.stack import Replayed, StackWeights, cuda_graph, for
 
 def train_sgd(request: TrainingRequest) -> TrainingResult:
     """Train by SGD, as many slots at a time as ``max_stack`` allows."""
-    return train_slots(request, StackLearner, slots_together(request, request.records))
+    return train_slots(request, StackLearner, slots_per_stack(request, request.records))
 
 
 class StackLearner:
@@ -40,16 +40,19 @@ class StackLearner:
 
     def __init__(self, request: TrainingRequest, slots: Sequence[Slot]) -> None:
         self._request = request
+        # Whose uses are counted: records, or owners of several.
         dataset = request.dataset
         self._facts = unit_facts(dataset)
         grouped = self._facts["rows"] > 1
         self._units = [
             dataset.units[dataset.parts(slot.replica).members] if grouped else None for slot in slots
         ]
+        # One network for each slot, all as one stack.
         networks = [initial_network(request, slot.replica) for slot in slots]
         rates = [slot.learning_rate for slot in slots]
         self._weights = StackWeights(networks, rates, request.device, request.config.momentum)
         self.model = networks[0].to(request.device)
+        # Members, the order in which each slot uses its own, and their images behind the defense.
         images, rows, self._labels = members_of(request, slots)
         orders = [
             ShuffledBatches(rows.shape[1], request.records, request.generator(slot.replica, "batches"))
@@ -58,11 +61,11 @@ class StackLearner:
         self._batches = StackedBatches(orders, request.device)
         sources = [request.noise(slot.replica) for slot in slots]
         self._inputs = request.client.inputs(images, rows, sources)
-        self._uploads = self._hiding(sources)
+        self._uploads = self._make_uploads(sources)
         self._begin()
 
-    def _hiding(self, sources: Sequence[NoiseSource]) -> "StackUploads":
-        """Return what hides the averages of the slots."""
+    def _make_uploads(self, sources: Sequence[NoiseSource]) -> "StackUploads":
+        """Return what disguises the average gradients of the slots before they are uploaded."""
         return StackUploads(self._request.client, sources)
 
     def _begin(self) -> None:
@@ -91,7 +94,7 @@ class StackLearner:
         precision = self._request.config.precision
         forward = forward_in(precision, self._request.device, stack.forward)
         with passes_in(precision, self._request.device):
-            logits = forward(self.model, self.params, self._inputs.seen(indices, noise))
+            logits = forward(self.model, self.params, self._inputs.with_noise(indices, noise))
             self._gradients = stack.gradients(self._weights.leaves, logits, self._labels.gather(1, indices))
         if not self._request.defense.changes_gradients:
             self._weights.update(self._gradients)
@@ -143,9 +146,9 @@ class StackUploads:
     def __init__(self, client: ClientStep, sources: Sequence[NoiseSource | torch.Generator]) -> None:
         self._client = client
         of_slots = [as_source(source) for source in sources]
-        together = getattr(type(client).disguised, "row_by_row", False)
-        self._sources: list[Any] = [StackedNoise(of_slots)] if together else of_slots
-        self._kept: dict[int, list[Tensor]] = {}  # place of a source to what its slots did not send
+        row_by_row = getattr(type(client).disguised, "row_by_row", False)
+        self._sources: list[Any] = [StackedNoise(of_slots)] if row_by_row else of_slots
+        self._unsent: dict[int, list[Tensor]] = {}  # place of a source to what its slots did not send
 
     def apply(self, gradients: list[Tensor]) -> None:
         """Disguise gradients in place, under a defense that changes them.
@@ -160,8 +163,8 @@ class StackUploads:
             whole = list(part)
             if isinstance(source, StackedNoise):
                 source.reserve(values * steps)
-            if place in self._kept:
-                torch._foreach_add_(whole, [kept.to(whole[0].device) for kept in self._kept[place]])
+            if place in self._unsent:
+                torch._foreach_add_(whole, [rest.to(whole[0].device) for rest in self._unsent[place]])
             sent = self._client.disguised(whole, source)
             if len(sent) != len(whole):
                 raise ValueError(
@@ -171,16 +174,16 @@ class StackUploads:
             for average, returned in zip(whole, sent, strict=True):
                 same_form(average, returned, self._client.disguised)
             if self._client.error_feedback:
-                self._kept[place] = list(torch._foreach_sub(whole, sent))
+                self._unsent[place] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)
 
     def state(self) -> dict[str, Any]:
         """Return all that the next uploads depend on: sources, and what each slot did not send."""
         drawn_from = self._sources if self._client.defense.changes_gradients else []
-        return {"sources": [source.state() for source in drawn_from], "kept": dict(self._kept)}
+        return {"sources": [source.state() for source in drawn_from], "kept": dict(self._unsent)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
         for source, saved in zip(self._sources, state["sources"], strict=False):
             source.restore(saved)
-        self._kept = dict(state["kept"])
+        self._unsent = dict(state["kept"])
