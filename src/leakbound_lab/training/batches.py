@@ -243,18 +243,18 @@ def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
     return rows
 
 
-def same_form(given: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+def same_form(argument: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
     """Check that a method of a client step returned a tensor like the one that it was given, and return it.
 
     Args:
-        given: Tensor that it was given.
+        argument: Tensor that it was given.
         returned: Its result.
         method: The method, for the message.
 
     Raises:
         ValueError: If the result is no tensor, or has another shape or type.
     """
-    form = (tuple(given.shape), given.dtype)
+    form = (tuple(argument.shape), argument.dtype)
     got = (tuple(returned.shape), returned.dtype) if isinstance(returned, Tensor) else type(returned).__name__
     if got != form:
         name = getattr(method, "__qualname__", str(method))
