@@ -15,7 +15,9 @@ from leakbound_lab.config.catalogue import STUDY_COLUMNS, admitted
 from leakbound_lab.config.defenses import Defense
 from leakbound_lab.config.reading import ConfigError
 from leakbound_lab.config.whole import Config
+from leakbound_lab.jobs.table import RunTable
 from leakbound_lab.registries import ATTACKS, MECHANISMS
+from whole_catalogue import whole_catalogue
 
 REPOSITORY = Path(__file__).parents[2]
 PLAIN = yaml.safe_load(reading.as_yaml(reading.quick()))
@@ -349,3 +351,18 @@ def test_configuration_names_every_origin_of_noise():
 )
 def test_conditions_choose_numbers_and_names_alike(wanted, chosen):
     assert admitted(wanted, (1.0, 4.0, "natural")) == chosen
+
+
+def test_only_the_named_studies_are_run_and_drawn():
+    config = reading.config_of({**PLAIN, "only": ["gradient_inversion"]}, "some.yaml")
+    made = RunTable(config, whole_catalogue())
+    assert [*config.studies] == [*made.studies] == ["gradient_inversion"]
+    assert {run.rounds for run in made.runs.values()} == {0}  # no network is trained for it
+    assert {figure.study for figure in made.figures.values()} == {"gradient_inversion", None}
+    assert reading.config_of(config.model_dump(mode="json"), "again.yaml") == config  # as jobs read it
+    assert reading.config_of({**PLAIN, "only": []}, "some.yaml") == reading.quick()
+
+
+def test_an_unknown_study_of_only_is_refused_with_the_nearest_name():
+    assert "only[1] = 'uplods': unknown study" in (said := mistakes_of(only=["capacity", "uplods"]))
+    assert "did you mean 'uploads'" in said

@@ -48,6 +48,8 @@ def mistakes_of(config: Config) -> Iterator[str]:
         if name in _TAKEN:
             yield f"studies.{name}: its table would be that of {_TAKEN[name]}; give the study another name"
         yield from _study_mistakes(f"studies.{name}", study, config)
+    for position, name in enumerate(config.only):
+        yield from unknown_name(f"only[{position}]", name, "study", [*config.studies])
     for name, illustration in config.illustrations.items():
         key = f"illustrations.{name}"
         yield from _unknown(config, "illustration", {key: name})

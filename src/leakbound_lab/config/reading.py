@@ -31,7 +31,7 @@ def load(path: Path | str) -> Config:
 
 
 def config_of(values: dict[Any, Any], source: str) -> Config:
-    """Check plain values as a configuration.
+    """Check plain values as a configuration, and leave out the studies that ``only`` does not name.
 
     Args:
         values: Nested plain values, e.g. Snakemake's ``config``.
@@ -43,7 +43,7 @@ def config_of(values: dict[Any, Any], source: str) -> Config:
     config = parse(Config, values, source)
     if mistakes := list(mistakes_of(config)):
         raise ConfigError(source, mistakes)
-    return config
+    return config.restricted()
 
 
 def load_catalogue(path: Path | str, config: Config) -> Catalogue:

@@ -14,6 +14,7 @@ from leakbound_lab.config.settings import (
     Address,
     Line,
     Name,
+    Names,
     PrivacyNoise,
     Replicas,
     Seed,
@@ -123,6 +124,8 @@ class Config(Settings):
     training: TrainingConfig = TrainingConfig()
     attacks: AttackConfig = AttackConfig()
     studies: dict[Name, StudyConfig]
+    only: Names = ()
+    """Studies of these that are run, with the figures that show them. Default: all."""
     illustrations: dict[Name, IllustrationConfig] = {}
     efficiency: EfficiencyConfig | None = None
     """Training times that table02 measures. Default: none."""
@@ -139,6 +142,12 @@ class Config(Settings):
     def root(self) -> PurePosixPath:
         """Folder of the configuration's results."""
         return PurePosixPath("results") / self.preset
+
+    def restricted(self) -> "Config":
+        """Return the configuration with the studies that ``only`` names, itself if that is empty."""
+        if not self.only:
+            return self
+        return self.model_copy(update={"studies": {name: self.studies[name] for name in self.only}})
 
     @property
     def tables(self) -> set[Name]:
