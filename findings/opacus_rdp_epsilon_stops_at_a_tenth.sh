@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Expected: ε of the Gaussian mechanism goes to 0 as its noise grows, about as 1 / multiplier, in any accountant by Rényi orders.
 # Seen:     Opacus' orders end at 63: at δ = 1e-5 its ε stops at .103, for a multiplier of 5,000 as for one of 500. dp-accounting,
-#           with orders to 1,024, says .0055 at 500, its PLD .0044.
+#           with orders to 1,024, says .0055 at 500, its PLD .0044. Opacus warns that the best order is the largest, not by how much.
 # Versions: torch 2.13.0, opacus 1.6.0, dp-accounting 0.6.0, numpy 2.4.6
 # Date:     2026-11-29
 # Means:    a small ε stated by rdp is a bound, and may be 20 times the truth: state prv, or pass higher orders, below about .2.
