@@ -141,3 +141,33 @@ def test_an_array_without_a_name_says_how_owners_are_given(tmp_path, monkeypatch
         np.save(f"{name}.npy", np.random.default_rng(len(name)).normal(size=(60, 6)))
     words = ("calibrate", "mine.npy", "--public", "public.npy", "--kappa", 1, "--owner", "patient")
     assert "numpy.savez('mine.npz', records=..., labels=..., patient=...)" in called(*words).message
+
+
+def test_every_label_of_a_record_is_counted(tables, tmp_path):
+    """Of equal rows each different label counts, also for an owner, and labels of another column in one ledger."""
+    frame = pd.read_csv("mine.csv").drop(columns="patient")
+    frame = pd.concat([frame, frame[:10]], ignore_index=True)
+    frame["label"] = np.resize(["a", "b"], len(frame))
+    frame.loc[len(frame) - 10 :, "label"] = np.where(frame["label"][:10] == "a", "b", "a")
+    frame["outcome"] = frame["label"]
+    for name in ("mine.csv", "public.csv"):
+        rows = (
+            frame
+            if name == "mine.csv"
+            else pd.read_csv(name).drop(columns="patient").assign(outcome=np.resize(["a", "b"], 400))
+        )
+        rows.to_csv(name, index=False)
+    succeeded("ledger", "new", "uses.db")
+    words = ("mine.csv", "--public", "public.csv", "--kappa", 1)
+    told = []
+    for label, other, out in (
+        ("label", "outcome", "first"),
+        ("outcome", "label", "second"),
+        ("label", "outcome", "third"),
+    ):
+        named = ("--label", label, "--exclude", other)
+        succeeded("protect", *words, *named, "--uses", 3, "--ledger", "uses.db", "--out", out)
+        told.append(json.loads((tmp_path / out / "protection.json").read_text())["statement"]["labels"])
+        said = succeeded("calibrate", *words, *named, "--shape", "natural", "--json").out
+        assert json.loads(said)["shapes"][0]["statement"]["labels"] == pytest.approx(2 * math.log(2))
+    assert told == pytest.approx([2 * math.log(2), 4 * math.log(2), 4 * math.log(2)])

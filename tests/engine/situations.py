@@ -214,6 +214,21 @@ def labels_in_the_clear(front):
     return made, front.truth(labels=math.log(CLASSES))
 
 
+def labels_of_copies(front):
+    """Each row stands there twice, with two labels."""
+    made = front.make(classes=CLASSES)
+    front.release(made, np.repeat(ROWS, 2, axis=0), [np.eye(4)] * 2, labels=np.arange(2 * PEOPLE) % CLASSES)
+    return made, front.truth(labels=2 * math.log(CLASSES))
+
+
+def corrected_labels(front):
+    """Labels that are others in the second round."""
+    made = front.make(classes=CLASSES)
+    for shift in range(2):
+        front.release(made, labels=(np.arange(PEOPLE) + shift) % CLASSES, name=f"round{shift}")
+    return made, front.truth(labels=2 * math.log(CLASSES))
+
+
 def copies_of_rows(front):
     """Each row stands there twice."""
     made = front.make()
@@ -304,6 +319,8 @@ SITUATIONS = {
     },
     "labels uncounted": Situation(labels_in_the_clear, LABELS, frozenset({"labels"})),
     "labels uncounted, then counted": Situation(uncounted_labels, LABELS, frozenset({"uncounted", "file"})),
+    "two labels of equal rows": Situation(labels_of_copies, None, frozenset({"labels"})),
+    "corrected labels": Situation(corrected_labels, None, frozenset({"labels"})),
     "copies of rows": Situation(copies_of_rows),
     "copied ledger": Situation(copied_ledger, SINCE, frozenset({"file"})),
     "another folder": Situation(another_folder, None, frozenset({"file"})),

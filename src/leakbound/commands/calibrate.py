@@ -109,7 +109,8 @@ def calibrate_records(
     source = others or private
     own_records.check_reachable(target, source)
     calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights, most)
-    about: Any = {"labelled": len(private.classes), "owned": owner is not None, "most": most}
+    label_nats = owners.label_nats(private, most if owner is not None else None)
+    about: Any = {"labels": label_nats, "owned": owner is not None, "most": most}
     statements = [_stated(each, uses, to_private=others is None, **about) for each in calibrations]
     counts: Any = (uses, candidates, most)
     rows = [_row(*pair, private.unit, *counts) for pair in zip(calibrations, statements, strict=True)]
@@ -228,13 +229,13 @@ def _compared(
 
 
 def _stated(
-    calibration: Calibration, uses: int, *, labelled: int, owned: bool, most: int, to_private: bool
+    calibration: Calibration, uses: int, *, labels: float | None, owned: bool, most: int, to_private: bool
 ) -> Statement:
     """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner."""
     return state(
         "all noisy copies",
         secure=True,
-        labels=most * math.log(labelled) if labelled else "none",
+        labels="none" if labels is None else labels,
         added=most * calibration.information(uses),
         unit="owner" if owned else "record",
         group=most,

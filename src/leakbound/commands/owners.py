@@ -116,6 +116,28 @@ def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
     return max(sum(times[record] for record in of_owner) for of_owner in held.values())
 
 
+def label_nats(private: Collection, most: int | None) -> float | None:
+    """Bound the nats of the labels that are released of one record, or of one owner.
+
+    Equal records are one, of which every different label counts.
+
+    Args:
+        private: The records.
+        most: Releases of an owner, each with a label. None without owners.
+
+    Returns:
+        None if there are no labels.
+    """
+    from leakbound.records.records import first_copies
+
+    if not private.classes or private.labels is None:
+        return None
+    if most is None:
+        pairs = np.unique(np.stack([first_copies(private.values), private.labels], axis=1), axis=0)
+        most = int(np.bincount(pairs[:, 0]).max())
+    return most * math.log(len(private.classes))
+
+
 def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, most: int) -> Target:
     """Plan a target in nats for all records of an owner together, whatever these have in common.
 

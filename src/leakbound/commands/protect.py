@@ -150,6 +150,7 @@ def protect(
             target = owners.for_owners(target, (others or private).values, shape, weights, most)
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
         engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
+        engine.labels.names = [f"{private.column} {name}" for name in private.classes] or None
         if private.pictures and values == "png":
             _refuse_originals(engine, private)
         released, copies = _released(engine, private, whose)
@@ -227,21 +228,36 @@ def _released(
 ) -> tuple[Iterator[np.ndarray], int]:
     """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record.
 
-    With owners each record has a copy of its own, which counts for all owners of equal records.
+    With owners each record has a copy of its own, which counts for all owners of equal records. Every label of equal
+    records is counted.
     """
+    import torch
+
     from leakbound.records.records import first_copies
 
+    labels = private.labels if private.classes else None
     if whose is not None:
-        return _noisy(engine, private.values, private.origin, whose), 0
+        return _noisy(engine, private.values, private.origin, labels, whose), 0
     alone, which = np.unique(first_copies(private.values), return_inverse=True)
     if len(alone) == len(which):
-        return _noisy(engine, private.values, private.origin), 0
-    rows = np.concatenate([*_noisy(engine, private.values[alone], private.origin)])
+        return _noisy(engine, private.values, private.origin, labels), 0
+    rows = np.concatenate([*_noisy(engine, private.values[alone], private.origin, _chosen(labels, alone))])
+    if labels is not None and len(others := np.flatnonzero(labels != labels[alone][which])):
+        engine.count_labels(torch.from_numpy(private.values[others]), labels[others].tolist())
     return (rows[row : row + 1] for row in which), len(which) - len(alone)
 
 
+def _chosen(labels: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """Return the labels of some rows, if there are labels."""
+    return None if labels is None else labels[rows]
+
+
 def _noisy(
-    engine: ChannelEngine, values: np.ndarray, origin: Path, whose: Sequence[str] | None = None
+    engine: ChannelEngine,
+    values: np.ndarray,
+    origin: Path,
+    labels: np.ndarray | None,
+    whose: Sequence[str] | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
@@ -252,11 +268,12 @@ def _noisy(
     from torch.utils.data import DataLoader, TensorDataset
 
     size = max(1, min(_BATCH, _VALUES // values[0].size))
-    loader = DataLoader(TensorDataset(torch.from_numpy(values)), batch_size=size)
+    released = [values] if labels is None else [values, labels]
+    loader = DataLoader(TensorDataset(*map(torch.from_numpy, released)), batch_size=size)
     at = 0
     with counted("releasing", len(values)) as each, own_records.warned():
         try:
-            for (batch,) in engine.protect(loader, owner=whose):
+            for batch, *_ in engine.protect(loader, owner=whose):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))

@@ -179,6 +179,17 @@ class Counter:
         self._released.update(joint.released)
         return batch
 
+    def count_labels(self, contents: Sequence[bytes], listed: Sequence[list[int]]) -> None:
+        """Count labels of records that are released without another use of these.
+
+        Args:
+            contents: Digests of the records without a key.
+            listed: Labels of each.
+        """
+        digests = self.identity.of(contents)
+        keyed = self._labels.keyed(digests, listed, [False] * len(digests), self.identity)
+        self.ledger.charge_labels(self._number, words(digests), keyed)
+
     def _join(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
         """Join the batches of all ranks to one request to the ledger. Refuse indices whose records have changed."""
         # Digests with the key of this engine. Each index must hold the record of its first use.

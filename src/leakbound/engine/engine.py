@@ -504,6 +504,24 @@ class ChannelEngine:
         values = noisy if after is None else map(after, noisy)
         return [replaced(rest, key, value) for rest, value in zip(answered, values, strict=True)]
 
+    def count_labels(self, inputs: Tensor, labels: Sequence[int]) -> None:
+        """Count labels that are released with inputs of which no other noisy copy is made.
+
+        Labels that a protected loader returns are counted there. Equal records with different labels, of which one
+        copy is released, need this.
+
+        Args:
+            inputs: (n, ...), clean.
+            labels: Label of each, from 0 to ``classes`` - 1.
+
+        Raises:
+            GuaranteeError: If inputs or labels are none that this engine is for.
+        """
+        listed = self.labels.check([{"label": int(label)} for label in labels], ())
+        contents = self._checked(inputs)
+        with self._counter.turn():
+            self._counter.count_labels(contents, listed)
+
     def end_epoch(self) -> None:
         """Take part in the batches of other ranks until theirs end too, then compare moments.
 

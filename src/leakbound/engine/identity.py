@@ -266,6 +266,7 @@ class LabelCount:
         classes: As given, or those of the response.
         response: As given.
         uncounted: Places of records that are released too, whatever they hold, as their owner allowed.
+        names: Name of each label, which distinguishes it from those of other columns and files. None for its number.
 
     Raises:
         GuaranteeError: If there is no class, or the response is for another number of them.
@@ -282,6 +283,7 @@ class LabelCount:
             )
         self.classes = response.classes if response else classes
         self.uncounted: set[str | int] = set()
+        self.names: Sequence[str] | None = None
         self.response = response
         self._records = 0
         self._labels: dict[bytes, list[int]] = {}
@@ -404,7 +406,7 @@ class LabelCount:
         """Name each label by its record, its number in it, its value and its response."""
         name = f"{self.classes}" if self.response is None else f"{self.classes} {self.response.keep:.17g}"
         return [
-            digest + f"{name} {number} {label}".encode()
+            digest + f"{name} {number} {label if self.names is None else self.names[label]}".encode()
             for digest, labels in zip(digests, listed, strict=True)
             for number, label in enumerate(labels)
         ]

@@ -502,6 +502,18 @@ class Ledger:
             NearCopies.warn("another private")
         return held
 
+    def charge_labels(
+        self,
+        number: int,
+        records: Int[np.ndarray, " records"],
+        labels: Sequence[Label],
+        owners: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Count labels of records that are released without another use of these, as :meth:`charge` does."""
+        records = np.unique(records)
+        none = np.zeros(len(records), np.int64)
+        self.charge(number, records, none, lambda held: None, releases=none, labels=labels, owners=owners)
+
     def rows(self, records: Int[np.ndarray, " records"]) -> Rows:
         """Return all rows about some records."""
         keys = np.unique(records).tolist()

@@ -524,13 +524,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             [int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) for text in row] for row in texts
         ]
         digests = self._identity.of(contents)
-        records = np.unique(words(digests))
         counted = labels.keyed(digests, listed, [False] * len(digests), self._identity)
-        pairs = self._pairs(words(digests), owners)
-        none = np.zeros(len(records), np.int64)
-        self._counted().charge(
-            self._number, records, none, lambda held: None, releases=none, labels=counted, owners=pairs
-        )
+        records = words(digests)
+        self._counted().charge_labels(self._number, records, counted, self._pairs(records, owners))
 
     def _pairs(self, rows: Int[np.ndarray, " rows"], owners: list[Any] | None) -> list[tuple[int, int]]:
         """Pair rows with their owners."""
