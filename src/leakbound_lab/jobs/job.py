@@ -113,16 +113,16 @@ def new_job(
     """
     for argument, value in (arguments or {}).items():
         settings = {**settings, **(value.plain() if hasattr(value, "plain") else {argument: value})}
-    behind = [*modules]
+    looked_up = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
         from_outside: dict[str, dict[str, str]] = {}
         for kind, names in uses.items():
             targets = {used: declared[kind].get(used) or registries.KINDS[kind].path(used) for used in names}
-            behind += [target.partition(":")[0] for target in targets.values()]
+            looked_up += [target.partition(":")[0] for target in targets.values()]
             from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
         settings = {**settings, "plugins": {kind: paths for kind, paths in from_outside.items() if paths}}
-    return Job(step, name, config.root, settings, arguments, modules=tuple(behind), **facts)
+    return Job(step, name, config.root, settings, arguments, modules=tuple(looked_up), **facts)
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ class JobList:
             if job.step == "covariance":  # whose rule declares both of a dataset
                 covariances.setdefault(rule_of(job), []).append(job)
         self.made_by = {path: job for job in every.values() for path in job.outputs.values()}
+        # Final results, and all that these read.
         waiting = [job for job in every.values() if self.steps[job.step].final]
         wanted: set[tuple[str, str]] = set()
         while waiting:
@@ -227,14 +228,14 @@ def rule_of(job: Job) -> tuple[str, str]:
 
 
 @cache
-def jobs_by_rule(made: JobList) -> dict[tuple[str, str], list[Job]]:
-    """Return the results of each job of Snakemake, in the order of the chain.
+def jobs_by_rule(results: JobList) -> dict[tuple[str, str], list[Job]]:
+    """Return the results of each job of Snakemake, by its rule and name, in the order of the chain.
 
     Args:
-        made: Results of a configuration.
+        results: Results of a configuration.
     """
     groups: dict[tuple[str, str], list[Job]] = {}
-    for job in made:
+    for job in results:
         groups.setdefault(rule_of(job), []).append(job)
     return groups
 

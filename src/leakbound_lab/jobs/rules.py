@@ -36,15 +36,15 @@ class Rules:
     """Results of a configuration, as the rules ask for them: by rule, and by a pattern that wildcards complete.
 
     Args:
-        made: Results of a configuration.
+        results: Results of a configuration.
         error: Class of the error for a name that no job has.
     """
 
-    def __init__(self, made: JobList, error: type[Exception] = ValueError) -> None:
-        self._made = made
+    def __init__(self, results: JobList, error: type[Exception] = ValueError) -> None:
+        self._results = results
         self._error = error
-        self._jobs = jobs_by_rule(made)
-        self._positions = {run: position for position, run in enumerate(made.table.runs)}
+        self._jobs = jobs_by_rule(results)
+        self._positions = {run: position for position, run in enumerate(results.table.runs)}
 
     def results(self, rule: str, name: str = "") -> list[Job]:
         """Return all results of a job.
@@ -60,7 +60,7 @@ class Rules:
             names = [of for other, of in self._jobs if other == rule]
             close = difflib.get_close_matches(name, names, n=3, cutoff=0)
             raise self._error(
-                f"{self._made.table.config.preset} has no job {name!r} of the rule {rule}; "
+                f"{self._results.table.config.preset} has no job {name!r} of the rule {rule}; "
                 f"nearest: {', '.join(close) or 'none'}"
             )
         return self._jobs[rule, name]
@@ -99,7 +99,7 @@ class Rules:
             *steps: Steps that make the files.
         """
         read = [path for job in self._jobs.get((rule, name), ()) for path in job.input_files()]
-        return [path for path in dict.fromkeys(read) if self._made.made_by[path].step in steps]
+        return [path for path in dict.fromkeys(read) if self._results.made_by[path].step in steps]
 
     def reads(self, rule: str, pattern: str, *steps: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from wildcards to :meth:`files_read`.
@@ -142,7 +142,7 @@ class Rules:
         Args:
             *steps: Sections of ``resources`` of what the job does, one after another.
         """
-        most = max(getattr(self._made.table.config.resources, step).mem_mb for step in steps)
+        most = max(getattr(self._results.table.config.resources, step).mem_mb for step in steps)
         return lambda wildcards, attempt: most * attempt
 
     def minutes(self, *steps: str) -> Callable[..., int]:
@@ -151,7 +151,7 @@ class Rules:
         Args:
             *steps: Sections of ``resources`` of what the job does, one after another.
         """
-        total = sum(getattr(self._made.table.config.resources, step).runtime for step in steps)
+        total = sum(getattr(self._results.table.config.resources, step).runtime for step in steps)
         return lambda wildcards, attempt: total * attempt
 
     def labels(self, key: str) -> Callable[[Wildcards], dict[str, Any]]:
@@ -160,7 +160,7 @@ class Rules:
         Args:
             key: ``paper/id`` of the figure.
         """
-        figure, caption = self._made.table.figures[key], self._made.table.caption(key)
+        figure, caption = self._results.table.figures[key], self._results.table.caption(key)
         return lambda wildcards: {"figure": figure.id, "shows": figure.title, "caption": caption}
 
 

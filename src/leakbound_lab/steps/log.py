@@ -66,30 +66,30 @@ def _of_run(table: RunTable, slug: str) -> Job:
     else:
         files["provenance"] = table.file("attack", f"{slug}/{next(iter(attacks))}", "provenance")
     studies = {name for name, slugs in table.studies.items() if slug in slugs}
-    shown = [key for key, figure in table.figures.items() if figure.study in studies]
+    figures = [key for key, figure in table.figures.items() if figure.study in studies]
     label = table.config.defense(run.defense).level_label(run.level) if run.defense != "clipping" else ""
     facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
-    return _job(table, facts, shown, files, table.first_study[slug])
+    return _job(table, facts, figures, files, table.first_study[slug])
 
 
 def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Job:
     """Return the job that logs a federated run."""
     tables = {f"federated/{name}" for name, runs in table.federated.items() if run in runs}
-    shown = sorted(key for key, figure in table.figures.items() if figure.table in tables)
+    figures = sorted(key for key, figure in table.figures.items() if figure.table in tables)
     facts = run.facts(
         section.communication_rounds, section.batch_size, section.replicas or table.config.replicas
     )
     files: dict[str, Any] = {"attacks": {}}
     files |= {option: table.file("federate", run.slug, role) for option, role in _OF_FEDERATED.items()}
-    return _job(table, facts, shown, files, "federated")
+    return _job(table, facts, figures, files, "federated")
 
 
 def _job(
-    table: RunTable, facts: dict[str, Any], shown: list[str], files: dict[str, Any], purpose: str
+    table: RunTable, facts: dict[str, Any], figures: list[str], files: dict[str, Any], purpose: str
 ) -> Job:
     """Return the job that logs one run."""
-    papers = sorted({key.partition("/")[0] for key in shown})
-    place = {"papers": papers, "figures": shown, "uri": table.config.tracking.uri}
+    papers = sorted({key.partition("/")[0] for key in figures})
+    place = {"papers": papers, "figures": figures, "uri": table.config.tracking.uri}
     settings = {
         "preset": table.config.preset,
         "defense_label": style_of(facts["defense"]).label,
@@ -116,22 +116,22 @@ def log(
 
     facts = read_record(provenance, "train")
     tried = read_table(rates, RATES, "train") if rates else None
-    shown = read_table(curves, CURVES, "train") if curves else None
+    points = read_table(curves, CURVES, "train") if curves else None
     attacked = {name: read_table(path, SCORES, "attack") for name, path in attacks.items()}
     scores = {name: table[table["chosen"]] for name, table in attacked.items()}
-    if shown is not None and tried is not None:
-        slot = [name for name in ("replica", "learning_rate", "length") if name in shown]
-        shown = shown.merge(tried.loc[tried["chosen"], slot], on=slot)
+    if points is not None and tried is not None:
+        slot = [name for name in ("replica", "learning_rate", "length") if name in points]
+        points = points.merge(tried.loc[tried["chosen"], slot], on=slot)
         scores["rates"] = _candidates(tried)
     if federated:
         from leakbound_lab.papers.pmidp import run_tables
 
-        kept = read_federated(federated)
-        shown = run_tables.curves(kept)
-        scores = {"federated": run_tables.final_scores(kept)}
+        federation = read_federated(federated)
+        points = run_tables.curves(federation)
+        scores = {"federated": run_tables.final_scores(federation)}
     record = describe_run(
         RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
-        shown,
+        points,
         scores,
         facts,
         channel=channel_facts(channel) if channel else None,

@@ -67,13 +67,13 @@ def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) 
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
     figure = settings.figure
     table = storage.read_rows(rows)
-    chosen = with_epsilon(shown_rows(figure, table), table)
-    if chosen.empty:
+    points = with_epsilon(shown_rows(figure, table), table)
+    if points.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
     if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
-        chosen = chosen[~chosen["dataset"].isin(private)] if "dataset" in chosen else chosen[:0]
-    write_figure(figure, chosen, stem, private, notes(figure, table, settings.ran))
-    storage.write_rows(shown, chosen)
+        points = points[~points["dataset"].isin(private)] if "dataset" in points else points[:0]
+    write_figure(figure, points, stem, private, notes(figure, table, settings.ran))
+    storage.write_rows(shown, points)
 
 
 def write_figure(

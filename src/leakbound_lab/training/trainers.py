@@ -197,17 +197,17 @@ def network_problems(
         images = torch.rand(_RECORDS, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # jobs say them
-            made = [
+            networks = [
                 models.build(name, colors, classes, torch.Generator().manual_seed(seed), side)
                 for seed in seeds
             ]
             problems = [
-                *_layer_problems(name, made[0], clips=clips),
-                *_scoring_problems(name, made[0], scored),
+                *_layer_problems(name, networks[0], clips=clips),
+                *_scoring_problems(name, networks[0], scored),
             ]
             if problems or name in MODELS.builtin:
                 return problems
-            return [*_weight_problems(name, *made)] or [*_call_problems(name, made, images, classes)]
+            return [*_weight_problems(name, *networks)] or [*_call_problems(name, networks, images, classes)]
     except UnknownNameError:
         raise
     except Exception as error:  # of a user's code
@@ -264,13 +264,13 @@ def _weight_problems(name: str, first: nn.Module, again: nn.Module, other: nn.Mo
 
 def _different(values: list[tuple[str, Tensor]], network: nn.Module) -> str:
     """Name parameters and buffers that have other values in a network."""
-    others = {**dict(network.named_parameters()), **dict(network.named_buffers())}
-    return ", ".join(place for place, value in values if not torch.equal(value, others[place]))
+    compared = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    return ", ".join(place for place, value in values if not torch.equal(value, compared[place]))
 
 
-def _call_problems(name: str, made: list[nn.Module], images: Tensor, classes: int) -> Iterator[str]:
+def _call_problems(name: str, networks: list[nn.Module], images: Tensor, classes: int) -> Iterator[str]:
     """Yield what is wrong with the logits of images. What cannot be differentiated or copied raises."""
-    first, again, other = made
+    first, again, other = networks
     logits = first(images)
     if logits.shape != (len(images), classes) or not logits.isfinite().all():
         yield f"{name} gives {tuple(logits.shape)}, not finite logits ({len(images)}, {classes})"
@@ -284,8 +284,8 @@ def _call_problems(name: str, made: list[nn.Module], images: Tensor, classes: in
     else:
         params = stack.stacked([first, other])
         labels = torch.zeros(len(images), dtype=torch.long)
-        together = stack.forward(first, params, images.expand(2, *images.shape))
-        stack.gradients(list(params.values()), together, labels.expand(2, -1))
+        stacked_logits = stack.forward(first, params, images.expand(2, *images.shape))
+        stack.gradients(list(params.values()), stacked_logits, labels.expand(2, -1))
         record_gradients(first, images, labels)
         copy.deepcopy(first)
 
