@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import math
+import re
 import stat
 import warnings
 
@@ -299,6 +300,24 @@ def test_intervals_of_accuracies_take_the_test_records_in(decision):
 
 def test_bounds_of_seeded_noise_are_said_to_be_those_of_secret_noise(decision):
     assert "have noise from a seed, and no bound" in decision_page(decision)
+
+
+def test_page_leads_to_the_sheet_to_sign_and_says_what_seeded_networks_can_be_signed_for(decision):
+    secret = dataclasses.replace(decision, config=decision.config.model_copy(update={"privacy_noise": "secure"}))
+    for each, seeded in ((decision, True), (secret, False)):
+        page = decision_page(each)
+        assert '<a href="statement.html">' in page
+        assert ("stays in the house, and not for a release" in page) == seeded
+
+
+def test_levels_have_their_unit(decision):
+    cells = re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td>", decision_page(decision))
+    assert cells[:4] == [
+        ("undefended", ""),
+        ("natural", "1 nat a use"),
+        ("natural", "8 nats a use"),
+        ("DP-SGD", "noise 4"),
+    ]
     assert said(decision, "The networks of this comparison have noise from a seed, and no bound.")
     config = decision.config.model_copy(update={"privacy_noise": "secure"})
     secure = dataclasses.replace(decision, config=config)

@@ -294,7 +294,9 @@ def decision_page(decision: Decision) -> str:
         for key in _PICTURES
         if key in decision.drawings and (decision.ranked or key != _FRONT)
     }
-    page = templates().get_template("decision.html")
+    surroundings = templates()
+    surroundings.filters["in_nats"] = in_nats
+    page = surroundings.get_template("decision.html")
     return page.render(decision=decision, pictures=pictures, next_step=decision.next_step, **_BOUNDS)
 
 
