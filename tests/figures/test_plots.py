@@ -93,6 +93,30 @@ def test_lines_go_through_the_means_over_replicas_and_the_undefended_mean_is_a_h
     assert [line.get_ydata() for line in grey] == [[undefended, undefended]]
 
 
+def test_levels_can_be_lines_over_another_column_and_what_has_none_is_one_line():
+    lines = {("none", np.nan): 0.9, ("natural", 300.0): 0.7, ("natural", 50.0): 0.4, ("dpsgd", 0.2): 0.1}
+    rows = pd.DataFrame(
+        [
+            (defense, level, "mlp", "cifar10", batch, replica, "recovered", height / batch)
+            for (defense, level), height in lines.items()
+            for batch in (1, 2, 4)
+            for replica in range(4)
+        ],
+        columns=["defense", "level", "model", "dataset", "batch_size", "replica", "metric", "value"],
+    )
+    options = {"x": "batch_size", "series": ["defense", "level"]}
+    picture = PLOTS.get("levels")(rows, options=options)
+    drawn = [line for line in picture.axes[0].get_lines() if len(line.get_xdata()) == 3]
+    names = {"undefended", "natural, 50", "natural, 300", "DP-SGD, 0.2"}
+    assert names <= {text.get_text() for text in picture.axes[0].texts}
+    assert len({(line.get_color(), line.get_marker()) for line in drawn}) == 4
+    heights = [0.9, 0.4, 0.7, 0.1]
+    for line, height in zip(drawn, heights, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), [height, height / 2, height / 4])
+    with pytest.raises(SelectionError, match="several rows at one batch_size: choose one by level"):
+        PLOTS.get("levels")(rows, options={"x": "batch_size"})
+
+
 def test_the_band_is_students_interval_over_replicas(make_study):
     rows = accuracy(make_study(replicas=4)).query("defense == 'natural'")
     picture = PLOTS.get("levels")(rows, options={})
@@ -117,6 +141,7 @@ def test_fewer_than_four_replicas_are_dots_and_have_no_band(study):
     [
         ("test_accuracy", [0.9, 0.99, 1.0, 0.98], -math.inf, 1.0),
         ("mse", [0.0, 0.0, 0.1, 0.0], 0.0, math.inf),
+        ("recovered", [0.0, 1.0, 1.0, 1.0], 0.0, 1.0),
         ("gain", [0.9, 1.0, 1.3, 0.8], -math.inf, math.inf),
     ],
 )

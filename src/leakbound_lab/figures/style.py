@@ -176,7 +176,7 @@ _AXIS_LABELS = {
     "gdc_gain": "general defense capability, by gain",
 }
 _BOUNDS = {
-    r"\w*accuracy|auc|correct|share|rate_\d+|tpr_at_fpr_.*": (0.0, 1.0),
+    r"\w*accuracy|auc|correct|share|recovered|explained|rate_\d+|tpr_at_fpr_.*": (0.0, 1.0),
     r"\w*mse|residual|\w*nats\w*|\w*loss|\w*leak\w*|\w*epsilon|seconds\w*|ratio": (0.0, math.inf),
     r"ssim|cosine": (-1.0, 1.0),
     r"imp_\w+|gdc\w*|gain_over_aux|gain_on_others": (-math.inf, 1.0),

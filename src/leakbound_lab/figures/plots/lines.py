@@ -37,6 +37,7 @@ from leakbound_lab.figures.plots.series import (
     mean_line,
     metric_of,
     series_of,
+    with_names,
 )
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
         values = sorted(float(value) for value in rows[options.x].dropna().unique())
         names = {float(place): f"{value:g}" for place, value in enumerate(values)}
         rows = rows.assign(**{options.x: rows[options.x].map(dict(zip(values, names, strict=True)))})
-    lines = _rows_of_lines(rows, options)
+    lines = with_names(_rows_of_lines(rows, options), columns)
     made = panels(lines, series=columns, quantities=options.rows, share_y=options.share_y)
     series = series_of(lines, columns)
     if lines[options.x].nunique() == 1 < len(series):

@@ -11,6 +11,7 @@ import numpy as np
 from leakbound_lab.claims.selection import SelectionError, select_or_nothing
 from leakbound_lab.claims.statistics import mean_interval, median_interval
 from leakbound_lab.config.catalogue import Conditions
+from leakbound_lab.config.defenses import level_text
 from leakbound_lab.config.series_style import SeriesStyle
 from leakbound_lab.config.settings import Settings
 from leakbound_lab.figures import style
@@ -29,6 +30,9 @@ huge."""
 
 DASHES = ((5.0, 2.0), (1.5, 1.5), (5.0, 1.5, 1.0, 1.5), (3.0, 1.2, 1.0, 1.2, 1.0, 1.2))
 """Dashes of the control lines of a figure, in order."""
+
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Markers of lines that numbers distinguish, in the order of these."""
 
 
 class Control(Settings):
@@ -61,12 +65,28 @@ class Series:
         return select_or_nothing(rows, self.values)
 
 
+def with_names(rows: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """Write the numbers in columns that distinguish lines, e.g. levels, as their names. A missing one has none."""
+    from pandas.api.types import is_numeric_dtype
+
+    numbers = [column for column in columns if is_numeric_dtype(rows[column])]
+    return rows.assign(
+        **{
+            column: [
+                "" if np.isnan(number) else level_text(number) for number in rows[column].to_numpy(float)
+            ]
+            for column in numbers
+        }
+    )
+
+
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
     """Split rows into lines, in the order of legends.
 
     Only columns that vary distinguish lines. If none does, the first column gives the style. The first column
     that varies gives colour and marker, so that a defense, or else a model, has one style in all figures. A
-    second column that varies replaces the marker, and its lines are dashed except for its first value.
+    second column that varies replaces the marker, and its lines are dashed except for its first value, unless its
+    values are numbers, see :func:`with_names`.
     """
     varying = [column for column in columns if rows[column].nunique() > 1] or list(columns[:1])
     ranks = {column: ranked({str(value) for value in rows[column].unique()}) for column in varying}
@@ -83,7 +103,9 @@ def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
 
 
 def ranked(names: set[str]) -> list[str]:
-    """Sort the values of a column in the order of legends."""
+    """Sort the values of a column in the order of legends, numbers by their size."""
+    if all(_is_number(name) for name in names):
+        return sorted(names, key=lambda name: float(name or -np.inf))
     return style.ordered(names, style.NAMES) if names <= set(style.NAMES) else style.ordered(names)
 
 
@@ -199,6 +221,19 @@ def _style(values: tuple[str, ...], ranks: list[list[str]]) -> SeriesStyle:
     first, *rest = (style.style_of(value) for value in values)
     if not rest:
         return first
+    label = ", ".join(filter(None, [first.label, *(other.label for other in rest)]))
+    if all(_is_number(name) for name in ranks[1]):
+        return SeriesStyle(
+            label, first.color, _MARKERS[ranks[1].index(values[1]) % len(_MARKERS)], first.dashed
+        )
     later = any(value != names[0] for value, names in zip(values[1:], ranks[1:], strict=True))
-    label = ", ".join([first.label, *(other.label for other in rest)])
     return SeriesStyle(label, first.color, rest[0].marker, first.dashed or later)
+
+
+def _is_number(name: str) -> bool:
+    """Return True for the name of a number, or of none, as :func:`with_names` writes them."""
+    try:
+        float(name or 0)
+    except ValueError:
+        return False
+    return True
