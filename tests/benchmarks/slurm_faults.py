@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,10 +157,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         folders = (Path(work).resolve() / name for name in ("alone", "queued"))
         alone, queued = (configured_project(folder, given.configfile) for folder in folders)
-        without_a_queue(alone, given.jobs)
         queue = Queue(queued)
         faults = Faults(queue, planned, given.pause, generator)
-        status, words = through_the_queue(queue, faults)
+        with ThreadPoolExecutor() as threads:
+            undisturbed = threads.submit(without_a_queue, alone, given.jobs)
+            status, words = through_the_queue(queue, faults)
+            undisturbed.result()
         preset = yaml.safe_load(given.configfile.read_text())["preset"]
         tables, unequal = differing(*(folder / "results" / preset for folder in (alone, queued)))
     report = {

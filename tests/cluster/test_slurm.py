@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from slurm_queue import CONFIGFILE, Queue, QueuedJob
 from studies import study
 
 DATASETS = {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}}
-STUDY = study({"none": []}, ["membership"], rounds=4000, batch_size=16)
+STUDY = study({"none": []}, ["membership"], rounds=2000, batch_size=16)
 SEARCH = {"learning_rates": [0.03]}
 TRAINING = {
     "preset": "training",
@@ -24,7 +25,8 @@ TRAINING = {
     "studies": {"capacity": STUDY},
     "tracking": {"enabled": False},
 }
-ENDS = ("hungry", "broken", "slow")
+ENDS = {"hungry": 30, "broken": 30, "slow": 1}
+"""Functions of `trouble`, and the minutes that their jobs may take at first."""
 TROUBLE = {
     "preset": "trouble",
     "datasets": DATASETS,
@@ -51,13 +53,19 @@ CHAIN = {
 }
 
 
-def run_into_trouble(queue, runtime: int, name: str) -> tuple[Queue, int, str]:
-    """A run of a function of `trouble`, whose job may take ``runtime`` minutes and 1000 MB at first."""
-    asked = {"illustrations": {name: {}}, "resources": {"figures": {"mem_mb": 1000, "runtime": runtime}}}
-    made = queue({**TROUBLE, **asked}, {"figures": [{"id": name, "illustration": name, **DRAWN}]})
-    shutil.copy(Path(trouble.__file__), made.folder / "src")
-    images = "results/trouble/data/digits.safetensors"
-    return made, *made.run("--", f"results/trouble/illustrations/{name}.parquet", images)
+@pytest.fixture(scope="module")
+def troubled(queue) -> dict[str, tuple[Queue, int, str]]:
+    """A run of each function of `trouble`, whose job may take 1000 MB at first; all wait for SLURM at the same time."""
+
+    def run(name: str) -> tuple[Queue, int, str]:
+        asked = {"illustrations": {name: {}}, "resources": {"figures": {"mem_mb": 1000, "runtime": ENDS[name]}}}
+        made = queue({**TROUBLE, **asked}, {"figures": [{"id": name, "illustration": name, **DRAWN}]})
+        shutil.copy(Path(trouble.__file__), made.folder / "src")
+        images = "results/trouble/data/digits.safetensors"
+        return made, *made.run("--", f"results/trouble/illustrations/{name}.parquet", images)
+
+    with ThreadPoolExecutor() as threads:
+        return dict(zip(ENDS, threads.map(run, ENDS), strict=True))
 
 
 def callers(queue: Queue, name: str) -> list[QueuedJob]:
@@ -65,8 +73,8 @@ def callers(queue: Queue, name: str) -> list[QueuedJob]:
     return [queue.seen[job] for job in (queue.folder / f"{name}.txt").read_text().split()]
 
 
-def test_job_that_takes_too_long_gets_more_time(queue):
-    made, status, words = run_into_trouble(queue, 1, "slow")
+def test_job_that_takes_too_long_gets_more_time(troubled):
+    made, status, words = troubled["slow"]
     assert status == 0, words[-3000:]
     tries = sorted((job for job in made.seen.values() if "illustrate" in job.work), key=lambda job: int(job.job))
     assert [job.time for job in tries] == [f"{attempt}:00" for attempt in range(1, len(tries) + 1)]
@@ -75,19 +83,19 @@ def test_job_that_takes_too_long_gets_more_time(queue):
     assert (made.folder / "results/trouble/illustrations/slow.parquet").is_file()
 
 
-def test_job_that_takes_too_much_memory_gets_more(queue):
+def test_job_that_takes_too_much_memory_gets_more(troubled):
     found = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
     if "OverMemoryKill" not in found and "task/cgroup" not in found:
         pytest.skip("this SLURM does not end jobs that take more memory than they asked for")
-    made, _, words = run_into_trouble(queue, 30, "hungry")
+    made, _, words = troubled["hungry"]
     ended, repeated = callers(made, "hungry")
     assert (ended.memory, repeated.memory) == ("1000M", "2000M"), words[-3000:]
     assert ended.state in {"OUT_OF_MEMORY", "FAILED"}  # FAILED where a step is ended and the job notices
     assert repeated.state == "COMPLETED"
 
 
-def test_job_that_always_fails_runs_three_times_and_holds_nothing_up(queue):
-    made, status, words = run_into_trouble(queue, 30, "broken")
+def test_job_that_always_fails_runs_three_times_and_holds_nothing_up(troubled):
+    made, status, words = troubled["broken"]
     ways = [(job.state, job.memory, job.time) for job in callers(made, "broken")]
     assert ways == [("FAILED", f"{n}000M", time) for n, time in enumerate(("30:00", "1:00:00", "1:30:00"), 1)]
     assert status != 0
@@ -113,10 +121,10 @@ def test_jobs_ask_for_what_the_configuration_says(queue):
 
 
 def test_training_goes_on_after_each_way_to_end_it(queue):
-    made, run = queue(TRAINING), "digits/lenet/none/n4000-b16"
+    made, run = queue(TRAINING), "digits/lenet/none/n2000-b16"
     log = made.folder / f"results/training/logs/train/{run}.log"
     weights = made.folder / f"results/training/runs/{run}/weights.safetensors"
-    blows = {1000: cancel, 2000: kill, 3000: lose_node} if is_operator() else {1000: cancel, 2000: kill}
+    blows = {500: cancel, 1000: kill, 1500: lose_node} if is_operator() else {500: cancel, 1000: kill}
 
     def strike() -> None:
         step = min(blows, default=None)
@@ -127,18 +135,21 @@ def test_training_goes_on_after_each_way_to_end_it(queue):
         if running and saved and max(saved) > log.stat().st_mtime:
             blows.pop(step)(made, running[0])
 
-    status, words = made.run("--", str(weights.relative_to(made.folder)), meanwhile=strike)
+    undisturbed, target = queue(TRAINING).folder, weights.relative_to(made.folder)
+    command = ["snakemake", "--configfile", CONFIGFILE, "-j", "1", str(target)]
+    with ThreadPoolExecutor() as threads:
+        alone = threads.submit(
+            subprocess.run, command, cwd=undisturbed, env=environment(undisturbed), check=True, capture_output=True
+        )
+        status, words = made.run("--", str(target), meanwhile=strike)
+        alone.result()
     assert status == 0, words[-5000:]
     assert not blows
     trained = [job for job in made.seen.values() if job.work.startswith("rule_train")]
     states = [job.state for job in sorted(trained, key=lambda job: int(job.job))]
     assert states == ["CANCELLED", "FAILED", "COMPLETED"]
-    assert "step 1000 of" not in log.read_text()  # the last start went on from a checkpoint
+    assert "step 500 of" not in log.read_text()  # the last start went on from a checkpoint
 
-    undisturbed = queue(TRAINING).folder
-    target = weights.relative_to(made.folder)
-    command = ["snakemake", "--configfile", CONFIGFILE, "-j", "1", str(target)]
-    subprocess.run(command, cwd=undisturbed, env=environment(undisturbed), check=True, capture_output=True)
     for name in ("weights.safetensors", "training.parquet"):
         assert weights.with_name(name).read_bytes() == (undisturbed / target).with_name(name).read_bytes()
 
