@@ -250,6 +250,7 @@ ALL = (
         "uploads_resnet10",
         "what_wins",
         "pac",
+        "spear",
         "correlated",
         "van_trees",
         "van_trees_gradients",
