@@ -468,7 +468,7 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
         if classes is not None and not 0 <= label < classes:
             raise GuaranteeError(
                 f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
-                f"to {classes - 1}, so give their real number"
+                f"to {classes - 1}, so give their real number, or leave it out if it is no label"
             )
     return [int(label) for label in labels]
 
