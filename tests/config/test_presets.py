@@ -364,5 +364,5 @@ def test_only_the_named_studies_are_run_and_drawn():
 
 
 def test_an_unknown_study_of_only_is_refused_with_the_nearest_name():
-    assert "only[1] = 'uplods': unknown study" in (said := mistakes_of(only=["capacity", "uplods"]))
+    assert "only[1] = 'upload': unknown study" in (said := mistakes_of(only=["capacity", "upload"]))
     assert "did you mean 'uploads'" in said
