@@ -65,7 +65,7 @@ chaos: .venv/ready
 
 # Through a real SLURM; where none answers, says why and tests nothing. docs/cluster.md: a queue of one machine.
 test-slurm: .venv/ready
-	LEAKBOUND_SLURM=$${LEAKBOUND_SLURM:-1} python -m pytest -q -m "slow or not slow" --durations=8 tests/cluster
+	LEAKBOUND_SLURM=$${LEAKBOUND_SLURM:-1} python -m pytest -q -n 2 --dist loadfile -m "slow or not slow" --durations=8 tests/cluster
 
 # CONFIG through SLURM while its jobs and the coordinator are killed, and once without; prints what it counted.
 slurm-faults: .venv/ready
