@@ -641,7 +641,7 @@ BUGS = {
         "test_every_label_of_a_record_is_counted",
     ),
     "labels of two columns taken for one": (
-        "label if self.names is None else self.names[label]",
+        "label if self.names is None or label < 0 else self.names[label]",
         "label if self.names is None else label",
         "test_every_label_of_a_record_is_counted",
     ),

@@ -64,6 +64,34 @@ def test_equal_records_of_several_owners_count_for_each(tables, tmp_path):
     assert 4 * told["channel"]["capacity"] <= 4  # four releases say something about either
 
 
+def test_records_that_differ_in_the_sign_of_zero_are_equal(tables, tmp_path):
+    """As they are for the engine, which releases the record of either owner twice."""
+    rows = pd.read_csv("mine.csv").astype({"a": float})
+    rows.loc[0, "a"] = 0.0
+    rows.loc[3, list("abcd")] = rows.loc[0, list("abcd")]
+    rows.loc[3, "a"] = -0.0
+    rows.to_csv("mine.csv", index=False)
+    assert np.signbit(pd.read_csv("mine.csv")["a"][3])
+    words = ("mine.csv", "--public", "public.csv", "--owner", "patient", "--target-leakage", 4, "--no-standardize")
+    succeeded("protect", *words, "--out", "copies")
+    told = json.loads((tmp_path / "copies" / "protection.json").read_text())
+    assert 4 * told["channel"]["capacity"] <= 4
+
+
+def test_columns_whose_names_run_into_those_of_their_labels_are_two(tables, tmp_path):
+    """ "a b" with the label "c" and "a" with the label "b c" were one label in a ledger."""
+    succeeded("ledger", "new", "uses.db")
+    told = []
+    for column, labels in (("is ill", ["no", "yes"]), ("is", ["ill no", "ill yes"])):
+        for name in ("mine", "public"):
+            rows = pd.read_csv(f"{name}.csv").drop(columns=["patient", "label"])
+            rows.assign(**{column: np.resize(labels, len(rows))}).to_csv(f"{name}_of.csv", index=False)
+        words = ("mine_of.csv", "--public", "public_of.csv", "--kappa", 1, "--uses", 2, "--label", column)
+        succeeded("protect", *words, "--ledger", "uses.db", "--out", column)
+        told.append(json.loads((tmp_path / column / "protection.json").read_text())["statement"]["labels"])
+    assert told == pytest.approx([math.log(2), 2 * math.log(2)])
+
+
 def test_paths_name_the_owner_of_a_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, first in (("mine", 0), ("public", 100)):

@@ -170,6 +170,46 @@ def test_two_labels_of_one_record_are_two(tmp_path):
         assert other.leakage().labels == pytest.approx(2 * math.log(CLASSES))
 
 
+def test_labels_are_counted_of_released_records_alone(tmp_path):
+    """Those of other records would stand in no statement, and half a label is none."""
+    rows = torch.from_numpy(ROWS)
+    for ledger in (None, tmp_path / "uses.db"):
+        engine = Engine(ledger).make(Leakage(3.0, uses=4), classes=CLASSES)
+        with pytest.raises(GuaranteeError, match="input 0 is no record that was released"):
+            engine.count_labels(rows[:1], [3])
+        engine.protect([(row, 3) for row in rows[:9]]).__getitems__([*range(9)])
+        for inputs, labels, says in (
+            (rows[8:10], [4, 4], "input 1 is no record that was released"),
+            (rows[:1], [3, 4], "2 labels of 1 inputs"),
+            (rows[:1], [3.5], "place 'label' of a record is"),
+            (rows[:1], [CLASSES], f"is the label {CLASSES}"),
+        ):
+            with pytest.raises(GuaranteeError, match=says):
+                engine.count_labels(inputs, labels)
+            assert engine.leakage().labels == pytest.approx(math.log(CLASSES))
+        engine.count_labels(rows[:2], torch.tensor([3, 4]))
+        assert engine.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+
+
+def test_a_label_beside_a_response_is_not_counted_as_one():
+    """It would be released as it is, and was told as the nats of a response."""
+    engine = Engine().make(Capacity(1.0), labels=RESPONSE)
+    engine.protect([(torch.from_numpy(row), 3) for row in ROWS]).__getitems__([0, 1])
+    with pytest.raises(GuaranteeError, match="covers one label of a record"):
+        engine.count_labels(torch.from_numpy(ROWS[:1]), [4])
+    assert engine.leakage().labels == pytest.approx(RESPONSE.capacity)
+
+
+def test_a_missing_label_is_none_of_the_named_ones():
+    """Without a label it was once named as the last one, which then was not counted."""
+    engine = Engine().make(Leakage(3.0, uses=4), classes=2)
+    engine.labels.names = ["ill", "well"]
+    engine.protect([*ROWS]).__getitems__([0])
+    assert engine.leakage().labels == pytest.approx(math.log(2))
+    engine.protect([(torch.from_numpy(row), 1) for row in ROWS], name="again").__getitems__([0])
+    assert engine.leakage().labels == pytest.approx(2 * math.log(2))
+
+
 def test_a_label_that_some_records_lack_is_refused():
     """Three outcomes were once told as ln 2 nats."""
     engine = Engine().make(Capacity(1.0), classes=2)

@@ -109,7 +109,9 @@ def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
 
     Equal records of several owners are released for each of them.
     """
-    records = [row.tobytes() for row in values]
+    from leakbound.records.records import first_copies
+
+    records = first_copies(values).tolist()
     times, held = Counter(records), defaultdict(set)
     for record, owner in zip(records, owners, strict=True):
         held[owner].add(record)

@@ -150,7 +150,7 @@ def protect(
             target = owners.for_owners(target, (others or private).values, shape, weights, most)
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
         engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
-        engine.labels.names = [f"{private.column} {name}" for name in private.classes] or None
+        engine.labels.names = [f"{private.column!r} {name!r}" for name in private.classes] or None
         if private.pictures and values == "png":
             _refuse_originals(engine, private)
         released, copies = _released(engine, private, whose)

@@ -185,8 +185,17 @@ class Counter:
         Args:
             contents: Digests of the records without a key.
             listed: Labels of each.
+
+        Raises:
+            GuaranteeError: If one of them was never released, so that no statement would be about it.
         """
         digests = self.identity.of(contents)
+        unknown = ~np.isin(words(digests), self._records())
+        if unknown.any():
+            raise GuaranteeError(
+                f"input {int(unknown.argmax())} is no record that was released: release it first, and then count its "
+                "other labels"
+            )
         keyed = self._labels.keyed(digests, listed, [False] * len(digests), self.identity)
         self.ledger.charge_labels(self._number, words(digests), keyed)
 

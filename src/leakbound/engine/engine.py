@@ -508,16 +508,24 @@ class ChannelEngine:
         """Count labels that are released with inputs of which no other noisy copy is made.
 
         Labels that a protected loader returns are counted there. Equal records with different labels, of which one
-        copy is released, need this.
+        copy is released, need this after that release.
 
         Args:
-            inputs: (n, ...), clean.
+            inputs: (n, ...), clean, each equal to a record that was released.
             labels: Label of each, from 0 to ``classes`` - 1.
 
         Raises:
-            GuaranteeError: If inputs or labels are none that this engine is for.
+            GuaranteeError: If inputs or labels are none that this engine is for or that it has released, or if
+                labels pass a randomized response, which covers one label of a record.
         """
-        listed = self.labels.check([{"label": int(label)} for label in labels], ())
+        if self.labels.response is not None:
+            raise GuaranteeError(
+                "labels pass a randomized response, which covers one label of a record, and others would be released "
+                "as they are: keep one of equal records, or leave labels=RandomizedResponse out"
+            )
+        if len(labels) != len(inputs):
+            raise GuaranteeError(f"{len(labels)} labels of {len(inputs)} inputs: give one of each")
+        listed = self.labels.check([{"label": label} for label in labels], ())
         contents = self._checked(inputs)
         with self._counter.turn():
             self._counter.count_labels(contents, listed)

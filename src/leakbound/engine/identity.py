@@ -406,10 +406,14 @@ class LabelCount:
         """Name each label by its record, its number in it, its value and its response."""
         name = f"{self.classes}" if self.response is None else f"{self.classes} {self.response.keep:.17g}"
         return [
-            digest + f"{name} {number} {label if self.names is None else self.names[label]}".encode()
+            digest + f"{name} {number} {self._name(label)}".encode()
             for digest, labels in zip(digests, listed, strict=True)
             for number, label in enumerate(labels)
         ]
+
+    def _name(self, label: int) -> str | int:
+        """Return the name of a label, or its number. The missing label of a record, -1, has no name."""
+        return label if self.names is None or label < 0 else self.names[label]
 
 
 def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
