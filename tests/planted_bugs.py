@@ -85,8 +85,8 @@ BUGS = {
         "test_flips_are_as_frequent_as_stated",
     ),
     "responses of different strength share their draws": (
-        'f"{name} {number} {label if',
-        'f"{number} {label if',
+        'f"{name} {number} {self',
+        'f"{number} {self',
         "test_another_run_draws_the_same_under_the_same_key",
     ),
     "nats of labels that pass a response left out": (
