@@ -45,6 +45,33 @@ def test_all_records_of_an_owner_together_meet_the_target(target, tables, tmp_pa
     assert list(pd.read_csv(tmp_path / "copies" / "mine.csv").columns) == [*"abcd", "label"]
 
 
+@pytest.mark.parametrize(("command", "further"), [("calibrate", ()), ("protect", ("--missing", "median"))])
+def test_public_records_need_no_column_that_is_left_out(command, further, tables):
+    """Whoever publishes records names no patients. What is left out is left out where it is, so both mean the same."""
+    rows = pd.read_csv("public.csv").drop(columns="patient")
+    rows.to_csv("anonymous.csv", index=False)
+    pd.read_csv("mine.csv").assign(site=range(60)).to_csv("mine.csv", index=False)
+    words = ("mine.csv", "--owner", "patient", "--exclude", "site", "--target-leakage", 4, *further)
+    told = []
+    for public in ("public.csv", "anonymous.csv"):
+        copies = ("--out", public.removesuffix(".csv"), "--seed", 1) if command == "protect" else ("--json",)
+        said = succeeded(command, *words, "--public", public, *copies).out
+        told.append(said if command == "calibrate" else pd.read_csv(f"{copies[1]}/mine.csv"))
+    assert told[0].equals(told[1]) if command == "protect" else told[0] == told[1]
+    last = ("--out", "last") if command == "protect" else ()
+    rows.drop(columns="d").to_csv("anonymous.csv", index=False)
+    refused = called(command, *words, "--public", "anonymous.csv", *last)
+    said = (
+        "has 4 columns of values, the public records 3"
+        if further
+        else "shape (3,), mine.csv holds a table of shape (4,)"
+    )
+    assert said in refused.message
+    if not further:
+        refused = called(command, "public.csv", *words[1:], "--public", "mine.csv")
+        assert "public.csv: has no column 'site' of values to leave out" in refused.message
+
+
 def test_a_limit_of_each_copy_adds_up_over_the_records_of_an_owner(tables):
     done = succeeded(
         "protect", "mine.csv", "--public", "public.csv", "--owner", "patient", "--kappa", 1, "--out", "copies"

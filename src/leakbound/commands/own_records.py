@@ -171,15 +171,19 @@ def read_both(
 def _read_each(
     path: Path, public: Path | None, form: Form, standardize: bool | None, reading: dict[str, Any]
 ) -> tuple[Collection, Collection | None]:
-    """Read both files, the public one first where it determines categories and medians."""
+    """Read both files, the public one first where it determines categories and medians.
+
+    Columns that are left out, as that of the owners, are the private file's. The public one may lack them.
+    """
     encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
     options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
     reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
     reading |= {name: options[name] or () for name in ("exclude", "categories")}
+    of_public = reading | {"absent_ok": True}
     if public is None or not any(encoded.values()):
         private = _read(path, form, options, reading)
-        return private, None if public is None else _read(public, None, options, reading)
-    others = _read(public, None, options, reading)
+        return private, None if public is None else _read(public, None, options, of_public)
+    others = _read(public, None, options, of_public)
     return _read(path, form, options, reading | {"encoding": others.encoding}), others
 
 

@@ -134,6 +134,7 @@ def read_collection(
     categories: Sequence[str] = (),
     missing: Missing | None = None,
     encoding: Encoding | None = None,
+    absent_ok: bool = False,
     labelled: bool = False,
     each: Callable[[int], None] = lambda count: None,
     fits: Callable[[tuple[int, ...]], object] = lambda shape: None,
@@ -151,6 +152,7 @@ def read_collection(
         categories: Columns of a table whose texts become columns of 0 and 1.
         missing: What happens to missing values of a table.
         encoding: That of other records, which a table needs too.
+        absent_ok: Whether columns that are left out may be absent.
         labelled: Whether labels are needed.
         each: Called with the number of images that have been read since the last call.
         fits: Called with the shape of the first record before the others are read. It raises to refuse the
@@ -176,7 +178,8 @@ def read_collection(
         raise DatasetError(f"{path}: there is no such file or folder{nearest_path(path)}")
     if is_table(path) and path.suffix.lower() != ".npy":
         encoded: Any = {"categories": categories, "missing": missing, "encoding": encoding}
-        return _table_of(path, load_table(path, label, exclude, **encoded), label, fits)
+        table = load_table(path, label, exclude, absent_ok=absent_ok, **encoded)
+        return _table_of(path, table, label, fits)
     if path.is_dir() or path.suffix.lower() in (".parquet", ".arrow"):
         classes, records = read_file(path, label, form.decode, image)
         pixels = _pixels(records, sum(shard.stat().st_size for shard in shards(path)), each, fits)

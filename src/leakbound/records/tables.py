@@ -136,6 +136,7 @@ def load_table(
     categories: Sequence[str] = (),
     missing: Missing | None = None,
     encoding: Encoding | None = None,
+    absent_ok: bool = False,
 ) -> Table:
     """Read labelled records.
 
@@ -147,6 +148,7 @@ def load_table(
         categories: Columns of texts, of which columns of 0 and 1 are made, for tables.
         missing: What happens to missing values. None refuses them.
         encoding: That of other records, which these need too. None makes one of these.
+        absent_ok: Whether columns that are left out may be absent.
 
     Raises:
         DatasetError: If the file cannot be read, a value is missing or no number, labels are no classes, or
@@ -158,7 +160,7 @@ def load_table(
         raise DatasetError(f"{path}: {conversion(path) or _EXPECTED}")
     if not path.exists():
         raise DatasetError(f"{path}: there is no such file{nearest_path(path)}")
-    if arrays and (exclude or categories or missing):
+    if arrays and ((exclude and not absent_ok) or categories or missing):
         raise DatasetError(
             f"{path}: arrays have no named columns to leave out or encode; write the file without them"
         )
@@ -166,6 +168,8 @@ def load_table(
         if arrays:
             return _of_arrays(read_arrays(path, labelled=True))
         frame = read_frame(path, label)
+        if absent_ok:
+            exclude = [name for name in exclude if name in frame.table.column_names]
         return _of_frame(frame, label, exclude, categories, missing, encoding)
     except (DatasetError, TooLargeError):
         raise
@@ -276,6 +280,11 @@ def _of_frame(
         rows = ~(holes.any(axis=1) | absent)
         numbers = _checked_size(path, numbers[rows][:, None], [*flat])[:, 0]
     elif missing == "median":
+        if medians is not None and medians.n_features_in_ != len(flat):
+            raise DatasetError(
+                f"{path}: has {len(flat)} columns of values, the public records {medians.n_features_in_}; both need "
+                "the same in the same order"
+            )
         medians = medians or SimpleImputer(strategy="median").fit(numbers)
         numbers = medians.transform(numbers)
     # Labels as classes, and the form of copies.
