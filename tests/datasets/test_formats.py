@@ -1,10 +1,12 @@
 """Files as libraries write them: what is read of them, and that copies leave in the types in which records came."""
 
+import base64
 import decimal
 import gzip
 import io
 import json
 import struct
+import zlib
 
 import datasets
 import numpy as np
@@ -134,11 +136,11 @@ def test_a_column_of_structures_is_named_with_the_call_that_makes_columns_of_it(
     np.testing.assert_array_equal(found.values[:, 0], np.column_stack([X[:, 1], X[:, 0], SIDES]))
 
 
-def refused_with_a_call(path, words, before):
+def refused_with_a_call(path, words, before, call=""):
     """The call that a refusal names is made, and what it writes is read."""
     with pytest.raises(DatasetError, match=words) as refused:
         load_table(path)
-    exec(str(refused.value).partition(before)[2], {"pyarrow": pa, "pandas": pd, "path": path})
+    exec(call + str(refused.value).partition(before)[2], {"pyarrow": pa, "pandas": pd, "path": path})
     return load_table(path.with_name("mine.parquet"))
 
 
@@ -226,6 +228,47 @@ def test_a_compressed_stream_and_a_feather_are_refused_with_the_line_that_conver
     for name in ("y.arrow", "y.feather"):
         with pytest.raises(DatasetError, match=r"pandas.read_feather"):
             read_collection(tmp_path / name)
+
+
+# pl.DataFrame({"a": [1, 2], "label": [0, 1]}, schema={"a": pl.Int128, "label": pl.Int8}) as polars 2.1.0 writes it
+INT128 = {
+    "x.parquet": (
+        "c-nnZO-|cT5FS6=C<|1jlzFlx3waX@)QBb~kOaZvrA2C5w}iA6ViU>1F^MoXibJ41O_wY<L63l{9-=4c5jtaA{ZrMEHGkiH-;AZ#SAzxudg#"
+        "?qr=)}>0098Hroo>k{;KhzS%s2mXg-3}Wh`T-3?x#)ipN^Hu?p#~;7TpSeqXR8P?+0Ls+h)u$RCZPOlT;F&b{V*(!jK28DmMql-+CC<di6TF"
+        "Z5ZG%u%Ns&_+QgP`fG$mFk*z_qhCsW~FXgX3bex|GZUx7Ptz|t+4)ohWsi}g8ZUM-6>O8<$H`}H5eQo@201d@r7@E*PgQNB#P{SU3)?G%~4T"
+        "jtyfB=>RA?#)RR8p*Vo+dDRoxN^*A=!b=i3zX{denQ#7CJ=7I5djAta3t$NRJdUE_S8gY4;@tegGf`0Ky?=6!k4hr4Zx#;sc|4P2%prD@fJ-"
+        "xi{PL$f;2jfjYiTqh=uU~$cPm*}UUW{kyG>L6@v$0vX*GE^=D6m^$r|yn|tuPGSRv5P3pwV<&ZNJ{}-OhFxx?#&72OW3AtXTl`!8dv{eR`Ka"
+        "0CT{EPX"
+    ),
+    "x.arrow": (
+        "c-o~<I}XAy41Ebj3XmZ{2gV+Qk%O=liLHm=NDPde2z9C$*ut}Gq^bgSz>z=iJ==1dbIw-)1-)ZkYV8=8SRpVLc#)4}0-va!ac?tsY87)*9dI"
+        "JjZsZly=k%sNog3zsyv)kX&iWHJ+?BA_4N>Qx?7P@}z=C?vy6)E_5AJTQSFFE(#w}aj8;Ks&?JOMaR{6e?S|lp)+bYY45&yw{!1)oz7wjhVN"
+        "ptwi<iAON1O0Y0Rs"
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "reader"), [("x.parquet", "read_parquet"), ("x.arrow", "read_ipc_stream")])
+def test_integers_that_arrow_cannot_read_are_named_with_the_line_that_converts_them(tmp_path, name, reader):
+    (tmp_path / name).write_bytes(zlib.decompress(base64.b85decode(INT128[name])))
+    for read in (load_table, read_collection):
+        with pytest.raises(DatasetError, match="integers of 128 bits") as refused:
+            read(tmp_path / name)
+        said = str(refused.value)
+        assert f"polars.{reader}(path).cast({{polars.Int128: polars.Int64, polars.UInt128: polars.Int64}})" in said
+        assert "UTF-8" not in said
+        assert "download" not in said
+
+
+def test_the_lines_for_tables_of_stata_and_orc_convert_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(label=SIDES.astype("int8"))
+    frame.to_stata("x.dta", write_index=False)
+    frame.to_orc("x.orc")
+    for name in ("x.dta", "x.orc"):
+        found = refused_with_a_call(tmp_path / name, r"pandas\.read_", ": pandas", "pandas")
+        np.testing.assert_array_equal(found.values[:, 0], X)
+        assert found.classes == ("0", "1", "2")
 
 
 def test_a_folder_of_shards_is_one_table_and_of_two_tables_none(tmp_path):
@@ -456,6 +499,10 @@ FOREIGN = {
     "x.xlsx": (b"PK\x03\x04", "pandas.read_excel"),
     "x.heic": (bytes(12), "pillow-heif"),
     "x.bmp": (b"BM", "Image.open"),
+    "x.avro": (b"", r"is Avro; with polars: polars.read_avro\(path\).write_parquet"),
+    "old.dta": (b"r\x02\x01\x00", r"is a table of Stata: pandas.read_stata\(path\).to_parquet"),  # 114 has no magic
+    "part-00000": (b"ORC\x0a", r"is ORC: pandas.read_orc\(path\).to_parquet"),  # as Spark names files
+    "records": (b"Obj\x01", r"pandas.DataFrame\(fastavro.reader\(open\(path, 'rb'\)\)\).to_parquet"),
 }
 
 

@@ -11,6 +11,9 @@ _BY_HEAD = (
     (128, b"DICM", "dicom"),
     (0, b"\x80", "pickle"),
     (0, b"ARROW1", "feather"),
+    (0, b"Obj\x01", "avro"),
+    (0, b"ORC", "orc"),
+    (0, b"<stata_dta>", "stata"),
 )
 _BY_SUFFIX = {
     **dict.fromkeys((".h5", ".hdf5", ".he5"), "hdf5"),
@@ -21,6 +24,9 @@ _BY_SUFFIX = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), "sheet"),
     **dict.fromkeys((".heic", ".heif", ".avif", ".jp2", ".j2k", ".bmp", ".gif", ".ppm", ".pgm"), "picture"),
     ".feather": "feather",
+    ".avro": "avro",
+    ".orc": "orc",
+    ".dta": "stata",
     ".nii": "nifti",
     ".json": "json",
     ".jsonl": "lines",
@@ -41,6 +47,10 @@ _SAID = {
     "picture": "is a picture in a format that is not read; with Pillow (for HEIC with pillow-heif): "
     "Image.open(path).convert('RGB').save('mine.png')",
     "feather": "is Arrow's file format (Feather): pandas.read_feather(path).to_parquet('mine.parquet')",
+    "avro": "is Avro; with polars: polars.read_avro(path).write_parquet('mine.parquet'), or with fastavro: "
+    "pandas.DataFrame(fastavro.reader(open(path, 'rb'))).to_parquet('mine.parquet')",
+    "orc": "is ORC: pandas.read_orc(path).to_parquet('mine.parquet')",
+    "stata": "is a table of Stata: pandas.read_stata(path).to_parquet('mine.parquet')",
     "json": "is JSON, e.g. of clients as in LEAF, whose fields only its owner knows: "
     "numpy.savez('mine.npz', records=[x for u in data['user_data'].values() for x in u['x']], "
     "labels=[y for u in data['user_data'].values() for y in u['y']])",

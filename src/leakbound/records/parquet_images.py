@@ -13,6 +13,7 @@ from leakbound.records.pixels import Decoder, decode
 from leakbound.records.records import DatasetError, Records, check_alike, checked_labels
 from leakbound.registry import nearest
 from leakbound.storage import TooLargeError
+from leakbound.storage.arrow import FormError
 from leakbound.storage.parquet import opened, shards
 from leakbound.words import printable
 
@@ -50,6 +51,8 @@ def table_of_file(path: Path, image: str, label: str, owner: str | None = None) 
         return pa.concat_tables(_table_of_shard(shard, image, label, owner) for shard in shards(path))
     except (DatasetError, TooLargeError):
         raise
+    except FormError as error:
+        raise DatasetError(f"{path}: {error}") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DatasetError(
             f"{path}: cannot be read as Parquet ({error}). Copy or download it again."

@@ -33,6 +33,7 @@ from leakbound.records.records import DatasetError
 from leakbound.records.token_ids import are_token_ids
 from leakbound.registry import nearest, nearest_path
 from leakbound.storage import TooLargeError
+from leakbound.storage.arrow import FormError
 from leakbound.storage.parquet import holds_shards, opened, shards
 from leakbound.words import shown
 
@@ -173,6 +174,8 @@ def load_table(
         return _of_frame(frame, label, exclude, categories, missing, encoding)
     except (DatasetError, TooLargeError):
         raise
+    except FormError as error:
+        raise DatasetError(f"{path}: {error}") from error
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise DatasetError(
             f"{path}: cannot be read ({error}). Write it again: tables as UTF-8, arrays without Python objects (as "

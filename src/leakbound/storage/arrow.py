@@ -21,6 +21,10 @@ _BATCH, _DICTIONARY = "record batch", "dictionary"
 _COMPRESSION = 3  # place of a field in the table of a batch (Arrow's Message.fbs)
 
 
+class FormError(ValueError):
+    """A table is whole, and has a form that is not read. The message says how it is converted."""
+
+
 class ArrowSource:
     """An open stream with only its schema in memory.
 
@@ -29,6 +33,7 @@ class ArrowSource:
         path: Path for messages.
 
     Raises:
+        FormError: If it is in Arrow's file format.
         ValueError, OSError: If it is no stream.
     """
 
@@ -38,7 +43,7 @@ class ArrowSource:
         import pyarrow as pa
 
         if source.read_at(len(_FILE), 0) == _FILE:
-            raise ValueError(
+            raise FormError(
                 "it is in Arrow's file format (Feather); write pandas.read_feather(path).to_parquet('mine.parquet')"
             )
         self._source = source
@@ -57,7 +62,8 @@ class ArrowSource:
 
         Raises:
             TooLargeError: If they would take more than is allowed.
-            ValueError, OSError: If the file is damaged or compressed.
+            FormError: If the file is compressed.
+            ValueError, OSError: If it is damaged.
         """
         import pyarrow as pa
 
@@ -65,7 +71,7 @@ class ArrowSource:
         self._source.seek(0)
         for message in pa.ipc.MessageReader.open_stream(self._source):
             if message.type in (_BATCH, _DICTIONARY) and _compressed(message):
-                raise ValueError(
+                raise FormError(
                     "it is compressed; write it by datasets.load_from_disk(path).to_parquet('mine.parquet')"
                 )
         self._source.seek(0)

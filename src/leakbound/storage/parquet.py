@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leakbound.storage import limits
-from leakbound.storage.arrow import ArrowSource
+from leakbound.storage.arrow import ArrowSource, FormError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,9 +178,24 @@ def opened(source: pa.NativeFile, path: Path) -> ParquetSource | ArrowSource:
 
     Raises:
         TooLargeError: If its description is too large.
+        FormError: If it has integers of 128 bits.
         ValueError, OSError: If it is no such table.
     """
-    return (ArrowSource if path.suffix.lower() == ".arrow" else ParquetSource)(source, path)
+    import pyarrow as pa
+
+    stream = path.suffix.lower() == ".arrow"
+    try:
+        return (ArrowSource if stream else ParquetSource)(source, path)
+    except pa.ArrowNotImplementedError as error:
+        if "Integers with more than 64 bits" not in str(error):
+            raise
+        # Only polars writes them so far.
+        read = "read_ipc_stream" if stream else "read_parquet"
+        raise FormError(
+            "it has integers of 128 bits (Int128 or UInt128 of polars), which Arrow cannot read; write "
+            f"polars.{read}(path).cast({{polars.Int128: polars.Int64, polars.UInt128: polars.Int64}})"
+            ".write_parquet('mine.parquet'), with Float64 for larger numbers"
+        ) from error
 
 
 def _lists_numbers(kind: pa.DataType) -> bool:
