@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -280,3 +281,17 @@ def test_owners_of_many_records_leave_room_for_whole_ones(clone, unhurried, tmp_
         parts = dataset.parts(replica)
         held = [{*dataset.owners[rows].tolist()} for rows in (parts.members, parts.nonmembers, parts.validation)]
         assert sum(map(len, held)) == len(set.union(*held))
+
+
+def test_an_owner_of_too_many_records_is_refused_with_the_most_that_fit(clone, unhurried, tmp_path):
+    """It was told that datasets.own.members is negative."""
+    whose = np.concatenate([np.zeros(120, int), 1 + np.arange(300)])
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(420, 4)), columns=list("abcd"))
+    frame = frame.assign(patient=whose, label=np.resize(["ill", "well"], 420))
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    said = refusal("compare", tmp_path / "mine.csv", "--owner", "patient", "--no-run")
+    fit = int(re.search(r"120 of the \d+ records .* at most (\d+) may be", " ".join(said.split()))[1])
+    assert 1 < fit < 120
+    frame["patient"] = np.concatenate([np.zeros(fit, int), 1 + np.arange(420 - fit)])
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    compared(tmp_path / "mine.csv", "--owner", "patient", "--minutes", 9999)

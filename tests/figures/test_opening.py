@@ -103,6 +103,23 @@ def test_an_attack_that_no_defense_weakens_is_said_to_be_so():
     assert "an AUC of 0.6 undefended, no more than behind any defense (0.5 is guessing). Test accuracy is 0.7." in last
 
 
+def test_nothing_is_compared_with_defenses_that_were_not_tried():
+    """What is undefended alone was said to be no worse than behind any defense."""
+    alone = {("none", math.nan): [0.75]}
+    told = said(
+        rows("test_accuracy", "", alone),
+        rows("auc", "strongest", alone),
+        rows("relative_mse", "attack", alone, rounds=0, batch_size=1),
+    )
+    assert told[0].endswith("Numbers are of one replica.")
+    assert told[1:] == [
+        "Whoever gets the last weights recognises members with an AUC of 0.75 undefended (0.5 is guessing). "
+        "Test accuracy is 0.75.",
+        "Whoever sees the gradient of one record recovers it with a squared error of 0.75 undefended (1 is that of the "
+        "mean record).",
+    ]
+
+
 def test_an_attacker_recovers_a_record_from_its_gradient_with_the_largest_error_that_a_defense_causes():
     errors = {("none", math.nan): [1e-9], ("natural", 9.0): [0.5, 0.7], ("white", 9.0): [0.25]}
     (told,) = said(rows("relative_mse", "attack", errors, rounds=0, batch_size=1))

@@ -211,6 +211,7 @@ def _configured(
             f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for "
             f"tests, {math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
         )
+    _check_owners(records, images)
     prepared = _prepared(images, folder, attacked["seed"])
     if images.label_nats is not None:
         with refusing("--label-nats"):
@@ -236,6 +237,25 @@ def _configured(
             "whenever you like, the same command resumes it\n"
         )
     return values
+
+
+def _check_owners(records: str, images: OwnImages) -> None:
+    """Refuse owners of so many records that parts of whole owners leave none to train on.
+
+    Raises:
+        BadParameter: If there is one.
+    """
+
+    def room(most: int) -> int:
+        return comparing.sizes(images.count, most)[-1]
+
+    if room(images.most) < comparing.LEAST_MEMBERS:
+        fit = next(most for most in range(images.most, 0, -1) if room(most) >= comparing.LEAST_MEMBERS)
+        raise typer.BadParameter(
+            f"--owner: {images.most} of the {images.count} records of {records} that are not for tests are of one "
+            f"owner, or of owners who share equal records. No owner is in two parts, so at most {fit} may be: leave "
+            "some of these out, or give records of more people"
+        )
 
 
 def _records_of(

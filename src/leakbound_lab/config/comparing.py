@@ -13,6 +13,8 @@ from leakbound_lab.config.whole import Config
 
 LEAST_RECORDS = 300
 """Smallest number of records. With fewer, too few are left for training, test and attacker."""
+LEAST_MEMBERS = 10
+"""Smallest number of records that a client trains on."""
 FEWEST_REPLICAS = 6
 """Smallest number of replicas with which a paired sign-flip test at level .05 can decide: 2^(1−6) is .031."""
 MOST_REPLICAS = 16
@@ -95,6 +97,25 @@ def targets(eigenvalues: Float[np.ndarray, " d"]) -> tuple[float, ...]:
     return tuple(float(f"{capacity:.2g}") for capacity in capacities)
 
 
+def sizes(count: int, most: int) -> tuple[int, int, int, int]:
+    """Divide records into those of the attacker and the pool, and the pool into validation and room for members.
+
+    Args:
+        count: Records besides those for tests.
+        most: Most records that are of one owner, or that share owners through equal records.
+
+    Returns:
+        Numbers of records of the attacker, of the pool, for validation, and the most that one client can train on,
+        which is below ``LEAST_MEMBERS`` where owners are too large for parts of whole owners.
+    """
+    # Whole owners do not fill parts to the last record, neither those of the dataset nor those of a replica.
+    spare = 3 * (most - 1)
+    aux = (count - spare) // 3
+    pool = count - spare - aux
+    validation = max(30, (pool - spare) // 6)
+    return aux, pool, validation, (pool - spare - validation) // 2
+
+
 def comparison(
     images: OwnImages,
     preset: str,
@@ -116,12 +137,7 @@ def comparison(
         seed: Seed of everything but secure noise.
         sees: What the attacker on membership sees: the ``uploads``, or the last ``weights`` alone.
     """
-    # Whole owners do not fill parts to the last record, neither those of the dataset nor those of a replica.
-    spare = 3 * (images.most - 1)
-    aux = (images.count - spare) // 3
-    pool = images.count - spare - aux
-    validation = max(30, (pool - spare) // 6)
-    room = (pool - spare - validation) // 2
+    aux, pool, validation, room = sizes(images.count, images.most)
     members = min(members or room, room)
     rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
     levels = [float(capacity) for capacity in capacities]

@@ -160,10 +160,11 @@ def _trained(tables: Mapping[str, pd.DataFrame], config: Config) -> Iterator[str
     first = rows.iloc[0]
     counts = rows.fillna({"level": math.inf}).groupby(["defense", "level"])["replica"].nunique()
     replicas = " to ".join(map(str, sorted({counts.min(), counts.max()})))
+    means = "of one replica" if replicas == "1" else f"means of {replicas} replicas"
     members = size_of(first["dataset"], config.datasets[first["dataset"]]).members
     trained = f"{style.written(first['dataset'])}, {style.written(first['model'])}"
     steps = f"{first['rounds']:,} steps of {first['batch_size']:,}"
-    yield f"{trained}: a client trains on {members:,} records in {steps}. Numbers are means of {replicas} replicas."
+    yield f"{trained}: a client trains on {members:,} records in {steps}. Numbers are {means}."
 
 
 def _metric_of(column: str) -> tuple[str, str]:
@@ -180,7 +181,7 @@ def _membership(table: pd.DataFrame) -> Iterator[str]:
                 continue
             shown, arms = _undefended_and(both[column], pd.Series.idxmin)
             accuracies = " and ".join(_number(both[_ACCURACY][arm]) for arm in arms)
-            least = ", the least" if len(arms) > 1 else ", no more than behind any defense"
+            least = _rank(both, arms, "the least", "no more than behind any defense")
             yield (
                 f"{observer} recognises members with an AUC of {shown}{least} (0.5 is guessing). "
                 f"Test accuracy is {accuracies}."
@@ -190,8 +191,9 @@ def _membership(table: pd.DataFrame) -> Iterator[str]:
 def _reconstruction(table: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence on how well an attacker recovers a record from its gradient, undefended and at worst."""
     if _ERROR in table.columns:
-        shown, arms = _undefended_and(table[_ERROR].dropna(), pd.Series.idxmax)
-        most = ", the most" if len(arms) > 1 else ", no less than behind any defense"
+        errors = table[_ERROR].dropna()
+        shown, arms = _undefended_and(errors, pd.Series.idxmax)
+        most = _rank(errors, arms, "the most", "no less than behind any defense")
         yield (
             f"Whoever sees the gradient of one record recovers it with a squared error of {shown}{most} "
             "(1 is that of the mean record)."
@@ -205,6 +207,13 @@ def _undefended_and(values: pd.Series, best: Callable[[pd.Series], Any]) -> tupl
     behind = ["undefended" if arm[0] == "none" else f"behind {_arm_text(arm)}" for arm in arms]
     listed = [f"{_number(values[arm])} {text}" for arm, text in zip(arms, behind, strict=True)]
     return " and of ".join(listed), arms
+
+
+def _rank(measured: pd.DataFrame | pd.Series, arms: Sequence[Any], best: str, alone: str) -> str:
+    """Say that the last arm that is told is the best of all, or the only one that is told. Empty for a single arm."""
+    if len(measured) == 1:
+        return ""
+    return f", {best if len(arms) > 1 else alone}"
 
 
 def _bounds(table: pd.DataFrame, config: Config) -> Iterator[str]:
