@@ -9,7 +9,7 @@ import pytest
 import yaml
 from project_copy import ROOT, environment
 from slurm_queue import CONFIGFILE, PROFILE, configured_project
-from test_slurm import CHAIN
+from slurm_settings import CHAIN
 
 from leakbound_lab.config import reading
 
