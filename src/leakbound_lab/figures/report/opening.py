@@ -210,7 +210,7 @@ def _undefended_and(values: pd.Series, best: Callable[[pd.Series], Any]) -> tupl
 
 
 def _rank(measured: pd.DataFrame | pd.Series, arms: Sequence[Any], best: str, alone: str) -> str:
-    """Say that the last arm that is told is the best of all, or the only one that is told. Empty for a single arm."""
+    """Say that the last of the named arms is the best of all, or the only one. Empty if no other was measured."""
     if len(measured) == 1:
         return ""
     return f", {best if len(arms) > 1 else alone}"
