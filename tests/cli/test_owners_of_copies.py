@@ -150,6 +150,10 @@ def test_owners_that_are_none_are_refused(tables):
     rows.loc[5, "patient"] = None
     rows.to_csv("mine.csv", index=False)
     assert "record 5 of mine.csv has none" in called(*words, "--owner", "patient", "--kappa", 1).message
+    rows.loc[2, "a"] = None
+    rows.to_csv("mine.csv", index=False)
+    dropping = ("--owner", "patient", "--kappa", 1, "--missing", "drop")
+    assert "record 5 of mine.csv has none" in called(*words, *dropping).message  # its row of the file
 
 
 def test_calibrate_states_for_an_owner_what_protect_states_and_leaves_the_column_out(tables):

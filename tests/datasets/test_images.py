@@ -187,9 +187,10 @@ def test_all_pictures_of_an_owner_are_in_one_part_and_test_pictures_of_training_
         ({}, "pets_train.parquet: has no column 'person' of owners"),
         ({"person": [None] * 60}, "column 'person' is null; owners are whole numbers or texts"),
         ({"person": ["a"] * 59 + [None]}, "row 59: column 'person' names no owner"),
+        ({"person": ["a"] * 58 + ["", "a"]}, "row 58: column 'person' names no owner"),
         ({"person": ["a"] * 60}, "records more are needed so that no owner is in two parts"),
     ],
-    ids=["none", "empty", "gap", "one"],
+    ids=["none", "empty", "gap", "blank", "one"],
 )
 def test_owners_of_pictures_that_cannot_be_are_refused(pets, columns, says):
     pets.write("train", label=[0, 1, 2] * 20, **columns)

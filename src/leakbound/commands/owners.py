@@ -84,16 +84,17 @@ def owners_at(
     except (KeyError, OSError, ValueError) as error:
         raise typer.BadParameter(f"--owner {owner}: is no column that can be read from {path}") from error
     if rows is not None:
-        column = column.iloc[rows].reset_index(drop=True)
+        column = column.iloc[rows]
     if len(column) != count:
         raise typer.BadParameter(
             f"--owner {owner}: {path} has {len(column)} rows and {count} records; leave out the rows that "
             "are no records"
         )
     if column.isna().any():
+        first = int(column.isna().to_numpy().argmax())
+        row = first if rows is None else rows[first]
         raise typer.BadParameter(
-            f"--owner {owner}: record {int(column.isna().to_numpy().argmax())} of {path} has none; give each record "
-            "the name or number of whom it is about"
+            f"--owner {owner}: record {row} of {path} has none; give each record the name or number of whom it is about"
         )
     return [str(value) for value in column]
 

@@ -85,9 +85,9 @@ def owners_of(table: pa.Table, owner: str, origin: str) -> list[str]:
     """
     check_owner(table.schema, owner, origin)
     whose = table[owner].to_pylist()
-    if None in whose:
+    if missing := [row for row, name in enumerate(whose) if name in (None, "")]:
         raise DatasetError(
-            f"{origin}: row {whose.index(None)}: column {owner!r} names no owner. Fill it in, or leave the record out."
+            f"{origin}: row {missing[0]}: column {owner!r} names no owner. Fill it in, or leave the record out."
         )
     return [str(name) for name in whose]
 
