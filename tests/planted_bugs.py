@@ -384,7 +384,7 @@ BUGS = {
         "test_owners_of_pictures_are_those_of_the_configuration[npz]",
     ),
     "owners of other rows where records are left out": (
-        "column = column.iloc[rows].reset_index(drop=True)",
+        "column = column.iloc[rows]",
         "column = column.iloc[: len(rows)]",
         "test_a_table_that_is_written_again_keeps_its_owners[missing]",
     ),
