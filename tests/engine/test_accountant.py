@@ -63,3 +63,16 @@ def test_nats_of_labels_add_up_for_records_that_were_used():
     accountant = LeakageAccountant(MOMENTS, 2).add(NATURAL, np.array([0, 3]))
     accountant.add_labels(nats=0.5).add_labels(nats=0.25)  # two responses of which neither covers the other
     np.testing.assert_allclose(accountant.per_record(), [0.0, dense([3, 0, 0, 0]) + 0.75], rtol=1e-9)
+
+
+def test_nats_of_channels_that_are_not_at_hand_are_added_with_the_labels_of_their_records():
+    """The second record was used by another channel alone: its label is out all the same, that of the first is not."""
+    accountant = LeakageAccountant(MOMENTS, 3).add_nats(np.array([0.0, 1.5, 0.5])).add_labels(nats=0.25)
+    np.testing.assert_allclose(accountant.per_record(), [0.0, 1.75, 0.75])
+    accountant.add(NATURAL, np.array([0, 0, 2]))
+    expected = [0.0, 1.75, dense([2, 0, 0, 0]) + 0.75]
+    np.testing.assert_allclose(accountant.per_record(), expected, rtol=1e-9)
+    account = accountant.account()
+    assert (account.worst, account.labels) == (2, 0.25)
+    assert account.linear == pytest.approx(4.0 + 0.5)
+    assert account.dataset == pytest.approx(sum(expected), rel=1e-9)
