@@ -7,7 +7,8 @@ public records. Lines that end in `# leakbound` are all that is new: a client's 
 bounded number of nats about a record, on average over records like the public ones. Counts live in the state of the
 client's node. The server gets the largest bound of a client, as an average over clients is a bound for nobody. Flower
 asks for older versions of what the rest uses, so it has a folder of its own:
-`make .venv-flower/ready`, then `PYTHONPATH=.venv-flower python`.
+`make .venv-flower/ready`, then `PYTHONPATH=.venv-flower python`. `run_simulation` is deprecated, as it says: Flower
+prefers `flwr run` on a folder whose `pyproject.toml` names both apps, in which the marked lines are the same.
 """
 
 import argparse

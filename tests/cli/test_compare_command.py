@@ -53,7 +53,8 @@ def test_embedded_digits_get_a_configuration_that_a_user_goes_on_from(clone):
     target = clone / "results/compare_digits/compare.yaml"
     assert load(target).preset == "compare_digits"
     assert " of the 1797 records. Of the rest, " in text.partition(": the configuration of this comparison")[0]
-    assert f"snakemake -j 2 --configfile {target.relative_to(clone)}" in target.read_text()
+    command = f"snakemake -j 2 --configfile {target.relative_to(clone)}"
+    assert f"# in the root of the checkout by\n#   {command}" in target.read_text()
 
 
 def test_more_minutes_are_more_replicas_and_a_slower_machine_has_fewer(clone, monkeypatch):

@@ -411,7 +411,8 @@ def _store(target: Path, values: Mapping[str, Any], folder: Path | None, inputs:
     """Write the configuration, headed by the command that runs it, and by the records and options that it is for."""
     setting = f"LEAKBOUND_DATA={folder.relative_to(_ROOT)} " if folder else ""
     head = [
-        "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it by",
+        "# Protections compared on one's own records, as `leakbound compare` wrote it. Change it and run it",
+        "# in the root of the checkout by",
         f"#   {setting}snakemake -j 2 --configfile {target.relative_to(_ROOT)}",
         f"# Inputs: {'; '.join(inputs)}",
     ]
