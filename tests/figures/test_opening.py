@@ -202,6 +202,7 @@ def test_demonstrated_leakage_is_that_nearest_to_its_bound():
 
 
 def test_verdicts_are_counted_and_nothing_is_told_of_nothing():
+    assert said(totals={"undecided": 1}) == ["Of 1 claim about experiments: 1 undecided."]
     assert said(totals={"reproduced": 3, "mixed": 0, "undecided": 1}) == [
         "Of 4 claims about experiments: 3 reproduced, 1 undecided."
     ]

@@ -294,6 +294,27 @@ def test_results_of_other_settings_are_said_first(report):
     assert others.sentences[1:] == report.sentences
 
 
+def test_page_explains_the_levels_and_the_noise_that_it_has_and_no_others(config, report):
+    """An own run of a defense without noise once read that its noise came from seeds, and of nats and multipliers."""
+    sentences = {
+        "channel": ("shapes of a channel", "capacity κ in nats per use for channels"),
+        "dp": ("The level of DP is", "the noise multiplier for DP"),
+        "noise": ("The noise came from seeds",),
+    }
+    swept = {
+        ("none", "natural"): {"channel", "noise"},
+        ("none", "dpsgd"): {"dp", "noise"},
+        ("natural", "dpsgd"): {"channel", "dp", "noise"},
+        ("none", "gradient_compression"): set(),
+    }
+    for names, expected in swept.items():
+        study = config.studies["comparison"].model_copy(update={"defenses": dict.fromkeys(names, ())})
+        changed = config.model_copy(update={"studies": {"comparison": study}})
+        text = Page(page(Report(changed, [], NO_CLAIMS, {}, tables=report.tables))).text
+        for kind, said in sentences.items():
+            assert [words in text for words in said] == [kind in expected] * len(said), (names, kind)
+
+
 def test_configuration_without_figures_and_claims_has_a_page(config):
     made = Page(page(Report(config, [], NO_CLAIMS, {})))
     assert "No figure of this configuration makes a claim" in made.text

@@ -141,7 +141,8 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int], con
     table = outcomes(tables)
     counts = {name: totals[name] for name in VERDICTS if totals.get(name)}
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-    verdicts = [f"Of {sum(counts.values())} claims about experiments: {listed}."] if counts else []
+    total = sum(counts.values())
+    verdicts = [f"Of {total} claim{'s' if total != 1 else ''} about experiments: {listed}."] if counts else []
     return [
         *_trained(tables, config),
         *_membership(table),

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -103,6 +104,33 @@ def releases(provenance: Mapping[str, Any]) -> list[list[str]]:
         [item, "covered" if covered else "not covered", why, f"{jobs:,}"]
         for (item, covered, why), jobs in sorted(counts.items())
     ]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What the defenses of a configuration's studies are, so that a page explains nothing that it lacks.
+
+    Attributes:
+        channels: Whether one is a channel, whose level is in nats.
+        dp: Whether one is a variant of DP-SGD, whose level is a noise multiplier.
+        noise: Whether one draws noise, or another section of the configuration may.
+    """
+
+    channels: bool
+    dp: bool
+    noise: bool
+
+
+def swept(config: Config) -> Swept:
+    """Look at the defenses that the studies of a configuration sweep."""
+    defenses = [config.defense(name) for study in config.studies.values() for name in study.defenses]
+    mechanisms = {defense.mechanism for defense in defenses}
+    further = (config.federated, config.consensus, config.efficiency, config.illustrations or None)
+    return Swept(
+        channels=not mechanisms.isdisjoint(("channel", "channel_dpsgd")),
+        dp=not mechanisms.isdisjoint(("dpsgd", "dppsac", "dpmf", "channel_dpsgd")),
+        noise=any(defense.draws_noise for defense in defenses) or any(part is not None for part in further),
+    )
 
 
 def studies(config: Config) -> list[list[str]]:

@@ -162,6 +162,7 @@ def page(report: Report) -> str:
         papers=list(_papers(report, claims)),
         datasets=overview.datasets(report.config, report.provenance),
         studies=overview.studies(report.config),
+        swept=overview.swept(report.config),
         bounds=overview.bounds_table(report.provenance),
         bounds_of_runs=overview.bounds_of_runs(report.provenance),
         releases=overview.releases(report.provenance),
