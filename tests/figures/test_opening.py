@@ -139,6 +139,11 @@ def test_the_smallest_bounds_say_whom_they_are_for_and_which_noise_they_need():
         f"if the noise is secret; here it comes from seeds. To name one of {members} records takes "
         f"{math.log(members):.1f} nats."
     )
+    config = reading.quick()
+    digits = config.datasets["digits"].model_copy(update={"owner": "writer"})
+    owned = config.model_copy(update={"datasets": config.datasets | {"digits": digits}})
+    (told,) = sentences({"x": rows("leakage", "", nats)}, {}, owned)
+    assert told.startswith("All uploads of a training reveal about all records of one owner together at most 12.4 nats")
 
 
 def test_columns_are_explained_that_the_table_has_and_no_others():

@@ -234,8 +234,11 @@ def _bounds(table: pd.DataFrame, config: Config) -> Iterator[str]:
         dataset = table.attrs["network"]["dataset"]
         members = size_of(dataset, config.datasets[dataset]).members
         seeded = "; here it comes from seeds" if config.privacy_noise == "seeded" else ""
+        whose = (
+            "one record" if config.datasets[dataset].owner is None else "all records of one owner together"
+        )
         yield (
-            f"All uploads of a training reveal about one record at most {'; '.join(listed)}. This holds if the noise "
+            f"All uploads of a training reveal about {whose} at most {'; '.join(listed)}. This holds if the noise "
             f"is secret{seeded}. To name one of {members:,} records takes {math.log(members):.1f} nats."
         )
 
