@@ -55,6 +55,8 @@ def test_a_picture_has_the_width_of_a_column_embedded_fonts_and_the_same_bytes_a
         assert exported(tmp_path / folder, *words).code == 0
     first, again = ((tmp_path / folder / "tan2024-fig09.pdf").read_bytes() for folder in ("first", "again"))
     assert first == again
+    written = {"tan2024-fig09.pdf", "tan2024-fig09.svg", "references.bib"}
+    assert {path.name for path in (tmp_path / "first").iterdir()} == written  # a paper's folder has no seals
     assert b"/FontFile2" in first  # TrueType, embedded
     width = float(re.search(rb"/MediaBox \[ *0 0 ([\d.]+)", first)[1])
     assert width == pytest.approx(8.8 / 2.54 * 72, abs=0.01)
@@ -64,8 +66,9 @@ def test_a_picture_has_the_width_of_a_column_embedded_fonts_and_the_same_bytes_a
 def test_a_short_caption_is_title_data_networks_and_replicas(tmp_path):
     captions = {}
     for kind in ("full", "short"):
-        words = ("tan2024/fig09", "--format", "tex", "--caption", kind)
+        words = ("tan2024/fig09", "--format", "tex,csv", "--caption", kind)
         assert exported(tmp_path / kind, *words).code == 0
+        assert not [*(tmp_path / kind).glob(".*")]
         text = (tmp_path / kind / "tan2024-fig09.tex").read_text()
         captions[kind] = re.search(r"\\caption\[(.*)\]\{(.*)\}\n", text).groups()
     title, short = captions["short"]

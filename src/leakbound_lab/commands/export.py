@@ -79,7 +79,7 @@ def export(
         if not _export(table, folder, key, rows, out, kinds, inches, short=words == "short")
     ]
     citation = _citation(config.preset, settings_hash(config.model_dump(mode="json")))
-    storage.write_text(out / "references.bib", citation)
+    storage.write_text(out / "references.bib", citation, sealed=False)
     written = f"{len(shown)} of {len(table.figures)} figures as {', '.join(kinds)}, references.bib"
     sys.stdout.write(f"{out}: {written}\n")
     if crowded:
@@ -158,17 +158,21 @@ def _export(
             picture = _legible(picture_of(figure, rows))
             for kind in drawn:  # without times, so that equal rows give equal bytes
                 facts = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
-                with storage.atomic(stem.with_suffix(f".{kind}")) as target:
+                with storage.atomic(stem.with_suffix(f".{kind}"), sealed=False) as target:
                     picture.savefig(target, format=kind, metadata={"Title": figure.title, **facts})
             fits = _fits(picture)
     if "csv" in kinds:
-        storage.write_text(stem.with_suffix(".csv"), rows.to_csv(index=False, lineterminator="\n"))
+        storage.write_text(
+            stem.with_suffix(".csv"), rows.to_csv(index=False, lineterminator="\n"), sealed=False
+        )
     if "tex" in kinds:
         under = [] if short else notes(figure, whole, table.config.model_dump(mode="json"))
         words = caption(figure, rows, under, short=short)
         options = PLOTS.get(figure.plot).check(figure.options)
         body = booktabs(rows, options) if isinstance(options, TableOptions) else ""
-        storage.write_text(stem.with_suffix(".tex"), _float(stem.name, figure.title, words, body))
+        storage.write_text(
+            stem.with_suffix(".tex"), _float(stem.name, figure.title, words, body), sealed=False
+        )
     return fits
 
 
