@@ -261,7 +261,7 @@ BUGS = {
     ),
     "sum divided by the records drawn, not by those expected": (
         "self._optimizer.zero_grad(set_to_none=True)\n        for images",
-        "self._optimizer.expected_batch_size = max(1, len(drawn))\n"
+        "self._optimizer.expected_batch_size = max(1, len(indices))\n"
         "        self._optimizer.zero_grad(set_to_none=True)\n        for images",
         "test_clipping_equals_microbatches_of_one_record[0.3-dpsgd]",
     ),

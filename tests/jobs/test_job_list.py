@@ -89,13 +89,13 @@ def test_run_of_two_studies_is_trained_once_with_the_most_replicas():
 def test_run_of_a_study_with_all_rates_and_of_one_with_the_chosen_is_trained_once_and_keeps_all():
     jobs = job_list()
     candidates = QUICK.replicas * len(QUICK.training.learning_rates)
-    assert settings_of(jobs, "train", PLAIN_RUN)["rates"] == "all"
+    assert settings_of(jobs, "train", PLAIN_RUN)["keeps_all"] is True
     assert jobs.table.kept(jobs.table.runs[PLAIN_RUN]) == candidates * len(LENGTHS)
     assert [settings_of(jobs, "tabulate", study)["rates"] for study in ("capacity", "comparison")] == ["chosen", "all"]
     alone = table()
     chosen = next(slug for slug in alone.studies["capacity"] if slug not in alone.studies["comparison"])
     assert alone.kept(alone.runs[chosen]) == QUICK.replicas
-    assert settings_of(jobs, "train", chosen)["rates"] == "chosen"
+    assert settings_of(jobs, "train", chosen)["keeps_all"] is False
 
 
 def test_lengths_that_one_study_asks_for_are_kept_by_one_training_and_cost_nobody_else():

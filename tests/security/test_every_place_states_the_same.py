@@ -200,7 +200,7 @@ ELSEWHERE = {
     "analytic.py": "an axis of a closed form",
     "planes.py": "a mark of a figure",
     "series.py": "a mark of a figure",
-    "overview.py": "what attacks have proven",
+    "opening.py": "what attacks have proven",
     "cases.py": "a closed form of a paper",
 }
 """Files whose texts do, and why."""
