@@ -311,7 +311,7 @@ def test_page_leads_to_the_sheet_to_sign_and_says_what_seeded_networks_can_be_si
 
 
 def test_levels_have_their_unit(decision):
-    cells = re.findall(r"<tr><td>([^<]*)</td><td>([^<]*)</td>", decision_page(decision))
+    cells = re.findall(r'<tr><td>([^<]*)</td><td class="level">([^<]*)</td>', decision_page(decision))
     assert cells[:4] == [
         ("undefended", ""),
         ("natural", "1 nat a use"),
