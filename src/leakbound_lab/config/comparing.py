@@ -13,8 +13,9 @@ from leakbound_lab.config.whole import Config
 
 LEAST_RECORDS = 300
 """Smallest number of records. With fewer, too few are left for training, test and attacker."""
-LEAST_MEMBERS = 10
-"""Smallest number of records that a client trains on."""
+_BATCH = 32
+LEAST_MEMBERS = _BATCH
+"""Smallest number of records that a client trains on, those of one step."""
 FEWEST_REPLICAS = 6
 """Smallest number of replicas with which a paired sign-flip test at level .05 can decide: 2^(1−6) is .031."""
 MOST_REPLICAS = 16
@@ -23,7 +24,6 @@ KEPT = (0.9, 0.5, 0.1)
 _STEP = 4
 SIDES = range(8, 33, _STEP)
 """Sides that images are prepared with, in pixels."""
-_BATCH = 32
 _EPOCHS = 60
 _ROUNDS = (400, 1200)
 _IDENTIFIED = (2, 10, 100)
