@@ -100,7 +100,7 @@ class Queue:
     def coordinator(self, log: Path, *options: str) -> subprocess.Popen[bytes]:
         """Start Snakemake with the profile of the cluster; what it says is added to ``log``."""
         cores = ["--cores", str(min(4, widest_node()))]
-        # A job of a second is not asked for after ten; each question that nothing answers adds ten more.
+        # The profile looks after ten seconds whether a job has ended, and ten later each time that none has.
         often = ["--slurm-init-seconds-before-status-checks", "2"]
         command = ["snakemake", "--workflow-profile", PROFILE, "--configfile", CONFIGFILE, *cores, *often, *options]
         with log.open("ab") as file:

@@ -69,15 +69,11 @@ def with_names(rows: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Write the numbers in columns that distinguish lines, e.g. levels, as their names. A missing one has none."""
     from pandas.api.types import is_numeric_dtype
 
-    numbers = [column for column in columns if is_numeric_dtype(rows[column])]
-    return rows.assign(
-        **{
-            column: [
-                "" if np.isnan(number) else level_text(number) for number in rows[column].to_numpy(float)
-            ]
-            for column in numbers
-        }
-    )
+    named = rows.copy()
+    for column in columns:
+        if is_numeric_dtype(rows[column]):
+            named[column] = ["" if np.isnan(number) else level_text(number) for number in rows[column]]
+    return named
 
 
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
