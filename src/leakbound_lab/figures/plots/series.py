@@ -69,11 +69,11 @@ def with_names(rows: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """Write the numbers in columns that distinguish lines, e.g. levels, as their names. A missing one has none."""
     from pandas.api.types import is_numeric_dtype
 
-    named = rows.copy()
+    renamed = rows.copy()
     for column in columns:
         if is_numeric_dtype(rows[column]):
-            named[column] = ["" if np.isnan(number) else level_text(number) for number in rows[column]]
-    return named
+            renamed[column] = ["" if np.isnan(number) else level_text(number) for number in rows[column]]
+    return renamed
 
 
 def series_of(rows: pd.DataFrame, columns: Sequence[str]) -> list[Series]:
