@@ -98,6 +98,17 @@ def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
         assert areas[2] < 0.57
 
 
+@pytest.mark.parametrize("changes", [noisy(0.5), {"defense": DPSGD(), "level": 0.3}], ids=["channel", "DP-SGD"])
+def test_gradients_of_candidates_in_bfloat16_recognise_as_many_members(scenes, changes):
+    """Others are another 150 records than members, so AUCs have a standard error of .033."""
+    short = CONFIG.model_copy(update={"precision": "bfloat16"})
+    (whole, scores), (halved, rounded) = (attacked(asked(scenes, **changes), config) for config in (CONFIG, short))
+    areas = [estimate(rows, "likelihood").value for rows in (whole, halved)]
+    assert areas[1] == pytest.approx(areas[0], abs=0.01)
+    assert not np.array_equal(scores["likelihood_members"], rounded["likelihood_members"])
+    assert rounded["likelihood_members"].dtype == scores["likelihood_members"].dtype
+
+
 @pytest.mark.slow
 def test_correlated_noise_hides_members_the_more_the_stronger_it_is(scenes):
     """Chance as above. 25 steps are an epoch of 400 members, and noise is summed over eight of them."""

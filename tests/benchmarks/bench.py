@@ -36,7 +36,8 @@ SHARES = {
     "calibration": (sections.calibration, 0.2, 2),
     "inversion": (sections.inversion, 0.05, 1),
     "references": (sections.references, 0.05, 1),
-    "growth": (sections.growth, 0.15, 8),
+    "scores": (sections.scores, 0.05, 1),
+    "growth": (sections.growth, 0.1, 8),
 }
 """Section to what measures it, its share of the time, and into how many groups that is divided."""
 OUT = Path("results/reference/benchmarks")

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle, islice
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,9 @@ from leakbound_lab.attacks.membership.signals import Queries, read_confidences
 from leakbound_lab.config.attacks import GradientInversionConfig
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.training.efficiency import BASELINE, measure_steps
+from leakbound_lab.training.request import UploadScoring
+from leakbound_lab.training.sgd import StackLearner
+from leakbound_lab.training.upload_scores import UploadScores, copied
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
 GOALS |= {"dpsgd": 1.8, "dppsac": 1.8}
@@ -168,6 +171,33 @@ def references(wide: bool) -> Iterator[Found]:
 
     cases = {"forward pass": passes, "confidences": lambda: read_confidences(network, images, queries)}
     yield Found("references", "lenet, 2,000 records", cases, baseline="forward pass")
+
+
+def scores(wide: bool) -> Iterator[Found]:
+    """Scores of 1,000 candidates from the upload of a step over that step, LeNet without a defense."""
+    request = requests("lenet", 64, [])[BASELINE]
+    slots = request.slots[:1]
+    learner, sender = StackLearner(request, slots), StackLearner(request, slots)
+    scoring = UploadScoring(rows={slots[0].replica: range(1000)}, public=1000, window=1)
+    received = UploadScores(request, scoring, slots, sender.model, sender.params)
+    weights = [copied(sender.params)]
+    sender.step()
+    uploads = cycle([copied(sender.params), *weights])  # one step, and back
+    steps = 10  # moments of public records are estimated anew after as many
+
+    def score() -> None:
+        """Score as many uploads."""
+        for upload in islice(uploads, steps):
+            received.add(upload, last=False)
+
+    def train() -> None:
+        """Take as many steps."""
+        for _ in range(steps):
+            learner.step()
+
+    cases = {"step": train, "scores": score}
+    units = dict.fromkeys(cases, float(steps))
+    yield Found("scores", "lenet, 1,000 candidates", cases, baseline="step", units=units, goals={"scores": 4.5})
 
 
 def growth(wide: bool) -> Iterator[Found]:

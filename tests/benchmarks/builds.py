@@ -6,6 +6,10 @@ OTHER is the folder of another checkout of this repository, whose sources run wi
 The processes of a pair run one after the other, every second pair backwards, so that other load slows both alike.
 Prints the median and the range of the ratios, and the load of the machine before and after. Each case runs in both
 builds from the same text, so it takes only names that both have.
+
+The cases ``quick``, ``planning`` and ``tests`` take minutes each, and only run if they are named. They run what is
+committed in both checkouts, each with its own environment (``make .venv/ready``), in a new clone each time: the quick
+preset of OTHER in both, a plan of 4,000 jobs, and the tests that ``make test`` runs. Their wall time is compared, too.
 """
 
 from __future__ import annotations
@@ -14,13 +18,18 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import yaml
+from sizes import wide_config
 
 HERE = Path(__file__).resolve().parents[2]
 FORWARD = """
@@ -113,6 +122,14 @@ INSIDE = {
 """Work that a process times by itself, after what it imports, and once before."""
 WHOLE = {"help": ["--help"], "risk": ["risk", "--nats", "2", "--records", "1000"]}
 """Commands that are timed from the start of their process to its end."""
+JOBS = 4_000
+PLANNED = "config/planned.yaml"
+CLONED = {
+    "quick": ["snakemake", "-j", "2", "--quiet", "all", "--configfile", PLANNED],
+    "planning": ["snakemake", "-j", "2", "--quiet", "all", "--configfile", PLANNED, "--dry-run"],
+    "tests": ["make", "--assume-old", ".venv/ready", "test"],
+}
+"""Commands in a new clone, with the environment of the checkout that it is of."""
 
 
 def _code(case: str, checkout: Path) -> str:
@@ -127,21 +144,64 @@ def _code(case: str, checkout: Path) -> str:
     return work.replace("leakbound_lab", "leakbound") if one_package else work
 
 
-def seconds(case: str, checkout: Path) -> float:
-    """CPU seconds, user and system, of a case with the sources of a checkout."""
+def seconds(case: str, checkout: Path, other: Path) -> tuple[float, float]:
+    """CPU seconds, user and system, and wall seconds of a case with the sources of a checkout.
+
+    The preset of the case ``quick`` is that of the other checkout.
+    """
+    began = time.monotonic()
+    if case not in CLONED:
+        return _process_seconds(case, checkout), time.monotonic() - began
+    with tempfile.TemporaryDirectory() as folder:
+        clone = _clone(checkout, Path(folder) / "clone")
+        if case == "quick":
+            shutil.copy(other / "config" / "config.yaml", clone / PLANNED)
+        elif case == "planning":
+            (clone / PLANNED).write_text(yaml.safe_dump(wide_config(JOBS)), encoding="utf-8")
+        path = os.pathsep.join([str(clone / ".venv" / "bin"), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(clone / "src"), "OMP_NUM_THREADS": "1"}
+        before, began = _children(), time.monotonic()
+        done = subprocess.run(CLONED[case], env=environment, cwd=clone, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{case} with {checkout}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+        return _children() - before, time.monotonic() - began
+
+
+def _clone(checkout: Path, folder: Path) -> Path:
+    """Clone what is committed in a checkout, with a link to its environment; returns the clone."""
+    if not (checkout / ".venv" / "ready").exists():
+        raise SystemExit(f"{checkout}: has no environment of its own; make .venv/ready makes it")
+    subprocess.run(["git", "-c", "advice.detachedHead=false", "clone", "--quiet", checkout, folder], check=True)
+    (folder / ".venv").symlink_to(checkout / ".venv")
+    return folder
+
+
+def _children() -> float:
+    """CPU seconds of all ended children of this process, user and system."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _process_seconds(case: str, checkout: Path) -> float:
+    """CPU seconds, user and system, of a case that runs the sources of a checkout in this environment."""
     path = os.pathsep.join([str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     code = _code(case, checkout)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = _children()
     with tempfile.TemporaryDirectory() as folder:  # so that no folder is imported by chance
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, cwd=folder, capture_output=True, text=True, check=False
         )
     if done.returncode:
         raise SystemExit(f"{case} with {checkout}:\n{done.stderr}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    whole = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return float(done.stdout.split()[-1]) if case in INSIDE else whole
+    return float(done.stdout.split()[-1]) if case in INSIDE else _children() - before
+
+
+def _compared(this: Sequence[float], other: Sequence[float]) -> str:
+    """Write the medians of both builds, and that of their ratios with its range."""
+    ratios = np.divide(this, other)
+    medians = f"{np.median(other):8.3f} {np.median(this):8.3f}"
+    return f"{medians}   {np.median(ratios):.3f} ({ratios.min():.3f} to {ratios.max():.3f})"
 
 
 def main() -> None:
@@ -149,7 +209,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", type=Path, help="folder of another checkout")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of processes of each case")
-    parser.add_argument("--cases", nargs="+", choices=[*INSIDE, *WHOLE], default=[*INSIDE, *WHOLE])
+    cases = [*INSIDE, *WHOLE, *CLONED]
+    parser.add_argument("--cases", nargs="+", choices=cases, default=[*INSIDE, *WHOLE])
     parser.add_argument("--out", type=Path, help="JSON file for all times")
     asked = parser.parse_args()
     if not (asked.other / "src" / "leakbound").is_dir():
@@ -157,15 +218,16 @@ def main() -> None:
     found: dict[str, dict[str, list[float]]] = {}
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for case in asked.cases:
-        times = found.setdefault(case, {"this": [], "other": []})
+        times: dict[str, list[tuple[float, float]]] = {"this": [], "other": []}
         for pair in range(asked.pairs):
             order = [("this", HERE), ("other", asked.other.resolve())]
             for name, checkout in order if pair % 2 else order[::-1]:
-                times[name].append(seconds(case, checkout))
-        ratios = np.divide(times["this"], times["other"])
-        other, this = (float(np.median(times[name])) for name in ("other", "this"))
-        text = f"{other:8.3f} {this:8.3f}   {np.median(ratios):.3f} ({ratios.min():.3f} to {ratios.max():.3f})"
-        print(f"{case:<30} {text}", flush=True)
+                times[name].append(seconds(case, checkout, asked.other.resolve()))
+        # Processes that time their own work have no wall time of it.
+        for column, kind in enumerate(["", ", wall"] if case in CLONED else [""]):
+            both = {name: [pair[column] for pair in pairs] for name, pairs in times.items()}
+            print(f"{case + kind:<30} {_compared(**both)}", flush=True)
+            found[case + kind] = both
     print(f"load after: {os.getloadavg()[0]:.1f}")
     if asked.out:
         asked.out.write_text(json.dumps(found, indent=2) + "\n")

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -92,18 +92,26 @@ def images(size: int, folder: Path, counts: dict[str, float]) -> None:
     counts["bytes"] = sum(path.stat().st_size for path in (folder / "out").rglob("*") if path.is_file())
 
 
-def jobs(size: int, folder: Path, counts: dict[str, float]) -> None:
-    """``snakemake -n`` for a study with so many jobs: a channel, a training and two attacks of each level."""
-    project = copied_project(folder / "project")
-    levels = [round(1 + number / 100, 2) for number in range(size // 4)]
+def wide_config(jobs: int) -> dict[str, Any]:
+    """Return the configuration of a study with so many jobs: a channel, a training and two attacks of each level."""
+    levels = [round(1 + number / 100, 2) for number in range(jobs // 4)]
+    arms = ("natural", "white", "personalized", "second")  # a defense has at most 1,000 levels
     study = {
-        **{"datasets": ["digits"], "models": ["mlp"], "defenses": {"natural": levels}, "rounds": [20]},
-        **{"batch_sizes": [32], "attacks": ["membership", "model_inversion"]},
+        **{"datasets": ["digits"], "models": ["mlp"], "rounds": [20], "batch_sizes": [32]},
+        **{"defenses": {arm: levels[number :: len(arms)] for number, arm in enumerate(arms)}},
+        **{"attacks": ["membership", "model_inversion"]},
     }
-    config = {
+    return {
         **{"preset": "wide", "datasets": {"digits": {"members": 120, "pool": 300, "test": 120, "aux": 120}}},
+        **{"defenses": {"second": {"mechanism": "channel"}}},
         **{"studies": {"capacity": study}, "illustrations": {}, "tracking": {"enabled": False}},
     }
+
+
+def jobs(size: int, folder: Path, counts: dict[str, float]) -> None:
+    """``snakemake -n`` for a study with so many jobs."""
+    project = copied_project(folder / "project")
+    config = wide_config(size)
     (project / "config" / "wide.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     words = ["--dry-run", "--quiet", "all", "-j", "2", "--configfile", "config/wide.yaml"]
     with counted(counts):

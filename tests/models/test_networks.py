@@ -8,7 +8,7 @@ from torch import nn
 from leakbound.randomness.seeding import torch_generator
 from leakbound_lab import models
 from leakbound_lab.models.classifier import ImageShapeError
-from leakbound_lab.models.small import LeNet, SigmoidLeNet, _by_pixel
+from leakbound_lab.models.small import LeNet, SigmoidLeNet
 from leakbound_lab.registries import MODELS
 
 
@@ -45,7 +45,7 @@ def test_lenet_equals_relu_before_pooling():
 
 def with_max_pool2d(model, images):
     """The network as torch's own pooling computes it, in the memory layout that it has without training."""
-    x = F.relu(F.max_pool2d(model.conv1(_by_pixel(images)), 2))
+    x = F.relu(F.max_pool2d(model.conv1(model.arranged(images)), 2))
     x = F.relu(F.max_pool2d(model.conv2(x), 2))
     return model.head(F.relu(model.fc2(F.relu(model.fc1(x.flatten(1))))))
 
@@ -69,6 +69,16 @@ def test_lenet_without_gradients_has_the_bytes_of_torchs_pooling(colors, precisi
     assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
     assert found.dtype == precision
     assert torch.equal(ties, ties_expected)
+
+
+@pytest.mark.parametrize("colors", [1, 3])
+def test_lenet_takes_images_that_are_arranged_for_it_as_they_are(colors):
+    model, images = models.build("lenet", colors, 10, torch_generator(0, "init")), uneven_images(colors)
+    arranged = model.arranged(images)
+    assert torch.equal(arranged.nan_to_num(7.0), images.nan_to_num(7.0))
+    assert model.arranged(arranged) is arranged
+    with torch.no_grad():
+        assert torch.equal(model(arranged[:3]), model(images[:3]))
 
 
 @pytest.mark.parametrize("transformed", [False, True])

@@ -252,6 +252,8 @@ class UploadMembershipConfig(Attack):
     """Draws of a channel's noise over which gradients are averaged, behind layers that see no images."""
     window: Count = 1
     """Steps whose uploads are scored together, as where a client sends weights after so many local steps."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the products in the gradients of candidates. The training is in its own."""
     rates: Literal["all", "chosen"] = "all"
     """Networks that train once more: those of all learning rates that are kept, or of the chosen one."""
 

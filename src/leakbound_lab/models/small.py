@@ -35,10 +35,27 @@ class LeNet(Classifier):
         """Compute the activations of the second fully connected layer, each >= 0."""
         trained = torch.is_grad_enabled() and self.conv1.weight.requires_grad
         # ReLU and max-pooling commute; pooling first leaves a quarter of the work.
-        x = F.relu(_pooled(self.conv1(images if trained else _by_pixel(images))))
+        x = F.relu(_pooled(self.conv1(images if trained else self.arranged(images))))
         x = F.relu(_pooled(self.conv2(x)))
         x = F.relu(self.fc1(x.flatten(1)))
         return F.relu(self.fc2(x))
+
+    def arranged(
+        self, images: Float[Tensor, "n colors height width"]
+    ) -> Float[Tensor, "n colors height width"]:
+        """Return the same images, on a CPU with the channels of a pixel next to each other in memory.
+
+        With few channels, pooling and convolution then take half to three quarters of the time. With many
+        channels, or on a GPU, nothing is gained. In training the gradients of weights would get this order, too,
+        and hooks and optimizers of other packages assume contiguous values.
+        """
+        if images.device.type != "cpu":
+            return images
+        pixels = images.permute(0, 2, 3, 1)
+        _, height, width, colors = pixels.shape
+        if pixels.stride() == (height * width * colors, width * colors, colors, 1):
+            return images
+        return pixels.clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
 
 
 class SigmoidLeNet(Classifier):
@@ -138,18 +155,6 @@ class CNN(Classifier):
     def features(self, images: Float[Tensor, "n colors side side"]) -> Float[Tensor, "n width"]:
         """Compute the activations of the second convolution, each >= 0."""
         return F.relu(self.conv2(F.relu(self.conv1(images)))).flatten(1)
-
-
-def _by_pixel(images: Float[Tensor, "n colors height width"]) -> Float[Tensor, "n colors height width"]:
-    """Return the same images, on a CPU with the channels of a pixel next to each other in memory.
-
-    With few channels, pooling and convolution then take half to three quarters of the time. With many
-    channels, or on a GPU, nothing is gained. In training the gradients of weights would get this order, too,
-    and hooks and optimizers of other packages assume contiguous values.
-    """
-    if images.device.type != "cpu":
-        return images
-    return images.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)
 
 
 def _pooled(outputs: Float[Tensor, "n maps height width"]) -> Float[Tensor, "n maps half_height half_width"]:

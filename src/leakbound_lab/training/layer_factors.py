@@ -1,6 +1,7 @@
 """Gradients of single records in the layers that uploads are scored by, as outer products: a slope δ and an input f."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -47,6 +48,7 @@ class LayerFactors:
         model: Architecture on the device.
         names: Scored layers.
         layers: All layers whose gradients count for the clipping of a record.
+        precision: Arithmetic of the products in them. Slopes and inputs are in float32 in any case.
 
     Attributes:
         names: Scored layers, the first of which may see images.
@@ -58,11 +60,13 @@ class LayerFactors:
         model: nn.Module,
         names: Sequence[str],
         layers: Mapping[str, nn.Module],
+        precision: Literal["float32", "bfloat16"] = "float32",
     ) -> None:
         self.names = names
         self._request = request
         self._model = model
         self._layers = layers
+        self._short = precision == "bfloat16"
 
     def of(
         self, params: Mapping[str, Tensor], images: Tensor, labels: Tensor, *, skip_images: bool = False
@@ -82,9 +86,14 @@ class LayerFactors:
         factored = Factors(lambda batch: functional_call(self._model, dict(params), (batch,)), self._layers)
         pairs: dict[str, list[Outer]] = {name: [] for name in self.names}
         for piece in zip(images.split(chunk), labels.split(chunk), strict=True):
-            factors = factored.constant(*piece)
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=self._short):
+                factors = factored.constant(*piece)
             if factors is None:
                 raise ValueError(_UNSCORED.format(self._request.model))
+            if self._short:
+                factors = [
+                    each._replace(inputs=each.inputs.float(), slopes=each.slopes.float()) for each in factors
+                ]
             weights: float | Tensor = 1.0
             if self._request.defense.clips:
                 weights = self._request.client.record_weights(record_norms(factors))[:, None]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -58,12 +58,14 @@ class UploadScoring:
         public: Auxiliary records from which the server learns what uploads are like.
         window: Steps whose uploads are scored together.
         draws: Draws of a channel's noise over which gradients are averaged, where no layer sees images.
+        precision: Arithmetic of the products in candidates' gradients.
     """
 
     rows: Mapping[int, Sequence[int]]
     public: int
     window: int
     draws: int = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

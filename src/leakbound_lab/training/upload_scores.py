@@ -28,6 +28,7 @@ from leakbound.accounting.correlated import inverse_coefficients
 from leakbound.randomness.seeding import torch_generator
 from leakbound.randomness.sources import NoiseSource, as_source
 from leakbound_lab.datasets import Split
+from leakbound_lab.models.classifier import Classifier
 from leakbound_lab.training.client_steps import ClientStep
 from leakbound_lab.training.layer_factors import LayerFactors, Outer, paired, scored_layers, with_one
 from leakbound_lab.training.participation import ParticipationRatios, RunningScale, by_bulk, over_norms
@@ -97,12 +98,16 @@ class UploadScores:
             raise ValueError(
                 f"window = {self._window}: uploads of {request.defense.mechanism} are scored one by one; give 1"
             )
-        self._factors = LayerFactors(request, model, linear if self._noise else linear[:1], layers)
+        self._factors = LayerFactors(
+            request, model, linear if self._noise else linear[:1], layers, scoring.precision
+        )
         # Inputs of a layer that sees images do not change, so they are whitened once.
         self._images = [] if self._measured else self._whitened_images(_of_slot(params, 0), images)
         self._draws = 0 if self._images or request.channel is None else scoring.draws
         if not self._draws:
-            self._candidates = [(self._without_noise(rows), labels) for rows, labels in self._candidates]
+            self._candidates = [
+                (self._arranged(self._without_noise(rows)), labels) for rows, labels in self._candidates
+            ]
         # All that changes from step to step, as a checkpoint keeps it.
         weights = self._factors.joined(params)
         still = {name: torch.zeros_like(value) for name, value in weights.items()}
@@ -228,6 +233,10 @@ class UploadScores:
     def _without_noise(self, images: Tensor) -> Tensor:
         """Return images as the network sees them, but without the noise of a channel."""
         return self._request.client.expected(images, self._source("expected"))
+
+    def _arranged(self, images: Tensor) -> Tensor:
+        """Return images in the order in memory in which the network is fastest, if it has one."""
+        return self._model.arranged(images) if isinstance(self._model, Classifier) else images
 
     def _whitened_images(self, params: Mapping[str, Tensor], images: Tensor) -> list[WhitenedInputs]:
         """Whiten candidates' images by the moments of public ones and the channel's covariance, once.

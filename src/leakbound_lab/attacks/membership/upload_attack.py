@@ -65,7 +65,7 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
         replica: [*map(int, records.known.rows), *map(int, records.scored.rows)]
         for replica, records in drawn.items()
     }
-    scoring = UploadScoring(rows, config.public, config.window, config.draws)
+    scoring = UploadScoring(rows, config.public, config.window, config.draws, config.precision)
     scores = train(replace(request, lengths=("full",), scoring=scoring, only=slots)).scores
     if scores is None:
         raise ValueError(f"{request.slug}: its trainer scores no uploads; leave out membership_uploads")
