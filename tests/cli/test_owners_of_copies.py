@@ -9,6 +9,8 @@ import pytest
 from PIL import Image
 
 from calling import called, succeeded
+from leakbound.records.records import DatasetError
+from leakbound.records.tables import load_owners
 
 MIXING = np.random.default_rng(7).normal(size=(4, 4))
 
@@ -43,6 +45,24 @@ def test_all_records_of_an_owner_together_meet_the_target(target, tables, tmp_pa
     else:
         assert told["leakage"]["identification"] <= 0.1
     assert list(pd.read_csv(tmp_path / "copies" / "mine.csv").columns) == [*"abcd", "label"]
+
+
+def test_owners_are_read_as_the_records_are(tables, tmp_path):
+    """Spreadsheets write UTF-8 with a mark before the first column, here that of the owners. 007 is not 7."""
+    mine = pd.read_csv("mine.csv")
+    numbers = ["007", "7", *[f"0{row // 2}" for row in range(100, 158)]]
+    marked = mine.drop(columns="patient")
+    marked.insert(0, "patient", numbers)
+    marked.to_csv("mine.csv", index=False, encoding="utf-8-sig")
+    words = ("--public", "public.csv", "--owner", "patient", "--kappa", 1, "--out", "copies")
+    succeeded("protect", "mine.csv", *words)
+    told = json.loads((tmp_path / "copies" / "protection.json").read_text())
+    assert told["statement"]["group"] == 2
+    assert load_owners(tmp_path / "mine.csv", "patient", 60).tolist()[:2] == [0, 1]
+    marked.to_parquet("mine.parquet", index=False)
+    for name in ("mine.csv", "mine.parquet"):
+        with pytest.raises(DatasetError, match="'who' of owners; columns: 'patient', 'a', 'b', 'c', 'd', 'label'"):
+            load_owners(tmp_path / name, "who", 60)
 
 
 @pytest.mark.parametrize(("command", "further"), [("calibrate", ()), ("protect", ("--missing", "median"))])

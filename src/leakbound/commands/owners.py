@@ -59,6 +59,7 @@ def owners_at(
     from leakbound.records.arrays import is_array_file, read_owners
     from leakbound.records.class_folders import owners_of_paths
     from leakbound.records.records import DatasetError
+    from leakbound.records.tables import owner_column
 
     if names is not None:
         with refusing("--owner", DatasetError):
@@ -71,18 +72,8 @@ def owners_at(
             )
         with refusing("--owner", DatasetError):
             return read_owners(path, owner, count)
-    import pandas as pd
-
-    from leakbound.storage.parquet import shards
-
-    try:
-        if path.is_dir() or path.suffix.lower() == ".parquet":
-            parts = [pd.read_parquet(shard, columns=[owner])[owner] for shard in shards(path)]
-            column = pd.concat(parts, ignore_index=True)
-        else:
-            column = pd.read_csv(path, usecols=[owner], dtype=str, sep=None, engine="python")[owner]
-    except (KeyError, OSError, ValueError) as error:
-        raise typer.BadParameter(f"--owner {owner}: is no column that can be read from {path}") from error
+    with refusing("--owner", DatasetError):
+        column = owner_column(path, owner)
     if rows is not None:
         column = column.iloc[rows]
     if len(column) != count:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from jaxtyping import Bool, Float, Int, Shaped
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
@@ -183,13 +184,55 @@ def load_table(
         ) from error
 
 
-def load_owners(path: Path, column: str, label: str, count: int) -> Int[np.ndarray, " n"]:
+def owner_column(path: Path, column: str) -> pd.Series:
+    """Read whose each row of a table is. Texts of a text table are owners as they stand: 007 is not 7.
+
+    Args:
+        path: Table that :func:`load_table` has read, or Parquet with images.
+        column: Column of the owners, of any values.
+
+    Returns:
+        A value for each row, missing where the table names no owner.
+
+    Raises:
+        DatasetError: If the table has no such column.
+    """
+    if path.is_dir() or path.suffix.lower() == ".parquet":  # whose other columns may be images
+        parts = [_stored_column(shard, column) for shard in shards(path)]
+        owners = pd.concat(parts, ignore_index=True)
+    else:
+        table = read_frame(path, column).table
+        if column not in table.column_names:
+            raise _no_owners(path, column, table.column_names)
+        owners = table[column].to_pandas()
+    return owners.mask(owners.isin(MISSING))
+
+
+def _stored_column(shard: Path, column: str) -> pd.Series:
+    """Read one column of a Parquet file.
+
+    Raises:
+        DatasetError: If there is none.
+    """
+    known = pq.read_schema(shard).names
+    if column not in known:
+        raise _no_owners(shard, column, known)
+    return pq.read_table(shard, columns=[column])[column].to_pandas()
+
+
+def _no_owners(path: Path, column: str, known: Sequence[str]) -> DatasetError:
+    """Return the error that a table has no such column."""
+    return DatasetError(
+        f"{path}: has no column {column!r} of owners; columns: {', '.join(map(shown, known))}"
+    )
+
+
+def load_owners(path: Path, column: str, count: int) -> Int[np.ndarray, " n"]:
     """Read whose each record of a table is, as numbers that records of one owner share.
 
     Args:
         path: Table or arrays that :func:`load_table` has read.
         column: Column of the owners, of any values, or name of their array.
-        label: Column of the labels.
         count: Number of records.
 
     Raises:
@@ -197,7 +240,7 @@ def load_owners(path: Path, column: str, label: str, count: int) -> Int[np.ndarr
     """
     if not path.is_dir() and is_array_file(path):
         return pd.factorize(np.asarray(read_owners(path, column, count)))[0].astype(np.int64)
-    numbers, _ = pd.factorize(read_frame(path, label).table[column].to_pandas())
+    numbers, _ = pd.factorize(owner_column(path, column))
     if (missing := numbers < 0).any():
         row = int(missing.argmax())
         raise DatasetError(

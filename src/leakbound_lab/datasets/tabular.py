@@ -43,7 +43,7 @@ class TableReader:
         table = load_table(path, label, column)
         owners = None
         if config.owner is not None:
-            owners = load_owners(path, config.owner, label, len(table.values))
+            owners = load_owners(path, config.owner, len(table.values))
         records = Records(table.origin, table.labels, lambda rows: table.values[rows])
         return RawDataset(table.classes, records, None, columns=table.columns, owners=owners)
 
