@@ -489,6 +489,16 @@ BUGS = {
         "pass",
         "test_labels_that_a_classifier_sees_are_counted_or_said_not_to_be",
     ),
+    "labels that other ranks release alone not counted": (
+        "for offer in offers for pair in offer.labelled]",
+        "for offer in offers[:1] for pair in offer.labelled]",
+        "test_labels_that_are_released_alone_are_counted_of_all_ranks",
+    ),
+    "the number of an owner by its zeros in front": (
+        'return text.lstrip("0") or "0" if text.isdecimal() else text',
+        "return text",
+        "test_an_owner_is_the_same_in_each_form_that_tables_hold_its_number_in",
+    ),
     "auxiliary columns taken by their place": (
         "return auxiliary[names]",
         "return auxiliary",

@@ -197,6 +197,16 @@ def precisions(front, owned):
     return made, front.truth()
 
 
+def owner_forms(front):
+    """The same columns in another order, and numbers of people that another table holds as text."""
+    forms = (np.arange(PEOPLE), [f" {owner:05d}" for owner in range(PEOPLE)])
+    made = None
+    for order, whose in zip(([0, 1, 2, 3], [3, 2, 1, 0]), forms, strict=True):
+        made = front.make(public=PUBLIC[:, order])
+        front.release(made, ROWS[:, order], [np.eye(4)[order]], owners=whose, name=str(order))
+    return made, front.truth()
+
+
 # -- what else is released, and who counts -----------------------------------------------------------------------------
 def uncounted_labels(front):
     """Labels that nobody counts, and then a run that counts them."""
@@ -317,6 +327,7 @@ SITUATIONS = {
         f"{name}, owners given": Situation(owned(play, owner=True), RUNS, frozenset({"owners"}))
         for name, play in DEPENDENT.items()
     },
+    "another arrangement, owners in another form": Situation(owner_forms, RUNS, frozenset({"owners"})),
     "labels uncounted": Situation(labels_in_the_clear, LABELS, frozenset({"labels"})),
     "labels uncounted, then counted": Situation(uncounted_labels, LABELS, frozenset({"uncounted", "file"})),
     "two labels of equal rows": Situation(labels_of_copies, None, frozenset({"labels"})),

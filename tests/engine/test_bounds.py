@@ -31,6 +31,7 @@ from leakbound import (
     GuaranteeError,
     Identification,
     Leakage,
+    Ledger,
     RandomizedResponse,
 )
 from leakbound.accounting.leakage import PrivacyEvent
@@ -189,6 +190,21 @@ def test_labels_are_counted_of_released_records_alone(tmp_path):
             assert engine.leakage().labels == pytest.approx(math.log(CLASSES))
         engine.count_labels(rows[:2], torch.tensor([3, 4]))
         assert engine.leakage().labels == pytest.approx(2 * math.log(CLASSES))
+
+
+def test_an_equal_label_of_another_column_is_said_not_to_be_counted():
+    """Of two columns with one name a record has one label where both agree: told ln 10 too little, on average."""
+    rows, ledger = torch.from_numpy(ROWS), Ledger()
+    line = "not covered: a label of another column where it equals the counted one of its record"
+    for names, column in (("first", np.arange(20) % 4), ("second", np.arange(20) % 2)):
+        engine = Engine(ledger).make(Leakage(3.0, uses=2), classes=CLASSES)
+        data = list(zip(rows, column.tolist(), strict=True))
+        engine.protect(data, name=names).__getitems__([*range(20)])
+        told = engine.leakage()
+        assert (line in str(told)) == (line in str(engine)) == (names == "second")
+    assert told.labels == pytest.approx(2 * math.log(CLASSES))
+    assert told.average == pytest.approx(engine.nats(2) + 1.5 * math.log(CLASSES))
+    assert line in told.statement(secure=True).sentence
 
 
 def test_a_label_beside_a_response_is_not_counted_as_one():

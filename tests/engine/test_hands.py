@@ -439,6 +439,27 @@ def test_records_that_are_appended_are_counted_beside_the_others():
     assert engine.uses["train"].tolist() == [2] * 9 + [1] * 11
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_records_appended_after_a_loader_was_protected_are_refused_with_the_reason(workers):
+    """The first record was said to be another one, since something random acts before the channel."""
+    engine = engine_of()
+    data = [(row, 0) for row in ROWS[:9]]
+    loader = DataLoader(data, batch_size=3, num_workers=workers)
+    protected = engine.protect(loader)
+    data += [(row, 1) for row in ROWS[9:]]
+    with pytest.raises(GuaranteeError, match="record 11 of data that had 9 records when they were protected"):
+        list(protected)
+    list(engine.protect(loader))
+    assert engine.uses["train"].tolist() == [2] * 9 + [1] * 11
+
+
+def test_whole_floats_without_classes_are_refused_with_the_way_to_count_them():
+    for labels, counted in ((torch.ones(20), True), (torch.eye(20), True), (torch.full((20,), 0.5), False)):
+        with pytest.raises(GuaranteeError, match="would be released without noise") as caught:
+            engine_of().protect(TensorDataset(ROWS, labels))
+        assert ("or count it by classes=K" in str(caught.value)) == counted
+
+
 def test_whole_floats_are_labels_where_classes_are_named():
     engine = engine_of(classes=2)
     data = [

@@ -45,6 +45,26 @@ def flat(records):
     return TensorDataset(torch.from_numpy(records.reshape(-1, WIDTH))), owners
 
 
+@pytest.mark.parametrize("names", [np.arange(3), [0.0, 1.0, 2.0], ["000", "001", "002"], [" 0", "1 ", " 2 "]], ids=str)
+def test_an_owner_is_the_same_in_each_form_that_tables_hold_its_number_in(names):
+    """Told 3 of 6 nats where one table kept the zeros in front, and the other read numbers."""
+    rows, ledger = torch.from_numpy(gaussian(3, 1)), Ledger()
+    for owners, values in ((names, rows), (["0", "1", "2"], rows.flip(1))):
+        engine = engine_of(Leakage(3.0, uses=1, records=2), ledger=ledger, value_range=RANGE)
+        engine.protect(TensorDataset(values), owner=owners, name=str(values[0, 0])).__getitems__([0, 1, 2])
+    assert engine.leakage().record == pytest.approx(2 * engine.nats(1)) == pytest.approx(3.0)
+
+
+def test_owners_whose_names_differ_stay_apart_whatever_case_and_sign():
+    names = [*("a1", "A1", "-1", "1", "0a", "a", "1.5", "15", "Ju\u0308rgen", "Jurgen")]
+    engine = engine_of(Leakage(3.0, uses=1))
+    engine.protect(TensorDataset(torch.from_numpy(gaussian(10, 1))), owner=names).__getitems__([*range(10)])
+    assert engine.leakage().record == pytest.approx(engine.nats(1))
+    again, others = torch.from_numpy(gaussian(10, 1)).flip(1), [*"bcdefghi", "Jürgen", "j"]
+    with pytest.raises(BudgetError, match="owner of record 8 "):
+        engine.protect(TensorDataset(again), owner=others, name="again").__getitems__([*range(10)])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.6, 0.95])
 @pytest.mark.parametrize("noise", ["fresh", "frozen"])
 def test_what_an_owner_s_records_reveal_together_is_told_whatever_they_have_in_common(share, noise):

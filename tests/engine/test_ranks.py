@@ -129,6 +129,28 @@ def test_a_record_has_one_response_of_its_label_on_whichever_rank(tmp_path):
     assert len(set(first + second)) == 12
 
 
+def test_labels_that_are_released_alone_are_counted_of_all_ranks(tmp_path):
+    """Those of other ranks were once counted by nobody: of six second labels three were told."""
+    rows = torch.from_numpy(gaussian(20, 1))
+    data = TensorDataset(rows, torch.arange(20) % 3)
+
+    def work(rank):
+        engine = engine_of(classes=3)
+        by_record(engine.protect(sharded(data)))
+        engine.count_labels(rows[3 * rank : 3 * rank + 3], [1, 2, 0])
+        said_by = said(lambda: engine.count_labels(rows[:rank], [7][:rank]))
+        engine.count_labels(rows[:0], [])
+        account = engine.leakage()
+        resumed = engine_of(classes=3)
+        resumed.load_state_dict(pickle.loads(pickle.dumps(engine.state_dict())))
+        return account.labels, account.average - engine.nats(1), resumed.leakage().average - engine.nats(1), said_by
+
+    for labels, average, resumed, said_by in on_ranks(work, tmp_path):
+        assert labels == pytest.approx(2 * np.log(3))
+        assert average == pytest.approx(26 / 20 * np.log(3)) == resumed
+        assert "is the label 7" in said_by
+
+
 def test_a_near_copy_of_what_another_rank_has_released_is_told(tmp_path):
     public, rows = (gaussian_rows(count, seed) for count, seed in ((200, 0), (12, 1)))
     parts = ([*rows[:4], *(rows[4:8] * np.float32(1.000001))], rows[4:12])

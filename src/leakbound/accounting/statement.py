@@ -30,6 +30,7 @@ LABEL_WORDS = {
     "uncounted": "plus_labels_not_counted",
     "none": "no_labels_released",
 }
+EQUAL_LABELS = "a label of another column where it equals the counted one of its record"
 INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",
     "owner": "records of one owner may depend on each other; owners are taken as independent",

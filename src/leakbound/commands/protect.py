@@ -382,9 +382,9 @@ def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Accou
     unit: Any = "owner" if leakage.owned else "record"
     facts = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
     if engine.calibrate_to_own:  # all digits would identify the records
-        uncovered = ("the noise itself, a statistic of these records",)
+        uncovered = ("the noise itself, a statistic of these records", *leakage.uncovered)
         return state("the noisy copies", added=rounded_up(leakage.joint), uncovered=uncovered, **facts)
-    return state("the noisy copies", added=leakage.joint, **facts)
+    return state("the noisy copies", added=leakage.joint, uncovered=leakage.uncovered, **facts)
 
 
 def _assumed(

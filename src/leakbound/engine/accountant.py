@@ -48,6 +48,7 @@ class Account:
         dataset: Their sum, which bounds what is revealed about all records together.
         group: Most records of an owner, whose bounds are about all of them together. None if records have no
             owners, and are taken as independent of each other.
+        uncovered: What of the release the bounds do not cover.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -69,6 +70,7 @@ class Account:
     average: float
     dataset: float
     group: int | None = None
+    uncovered: tuple[str, ...] = ()
 
     @property
     def owned(self) -> bool:
@@ -88,6 +90,7 @@ class Account:
             added=self.record - (self.labels or 0.0),
             unit="owner" if self.owned else "record",
             group=self.group or 1,
+            uncovered=self.uncovered,
         )
 
     def __str__(self) -> str:
@@ -105,7 +108,8 @@ class Account:
                 "bound without labels" if self.labels is None else "smallest valid bound"
             ): f"{in_nats(upper_bound(self.record, 6))} of this record, on average over its distribution"
             + (", plus labels, not counted" if self.labels is None else "")
-            + f"; {INDEPENDENT['owner' if self.owned else 'record']}",
+            + f"; {INDEPENDENT['owner' if self.owned else 'record']}"
+            + (f"; not covered: {', '.join(self.uncovered)}" if self.uncovered else ""),
             "average record": in_nats(upper_bound(self.average, 6)),
             "all records together": in_nats(upper_bound(self.dataset, 6)),
         }
@@ -136,6 +140,7 @@ class LeakageAccountant:
         distinct: (records,) places that are records of their own, over which average and sum are taken. False
             where another place holds the same record. Default: all.
         group: Most records of an owner, if uses and nats of each record are those of all records of its owner.
+        uncovered: What of the release the bounds do not cover.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -156,10 +161,12 @@ class LeakageAccountant:
         *,
         distinct: Bool[np.ndarray, " records"] | None = None,
         group: int | None = None,
+        uncovered: tuple[str, ...] = (),
     ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
         self.moments, self.records, self._group = moments, records, group
+        self._uncovered = uncovered
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
         self._labels: Float[np.ndarray, " records"] | None = None
@@ -284,6 +291,7 @@ class LeakageAccountant:
             average=float(bounds[self._distinct].mean()),
             dataset=float(bounds[self._distinct].sum()),
             group=self._group,
+            uncovered=self._uncovered,
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:

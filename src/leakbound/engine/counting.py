@@ -123,6 +123,7 @@ class Counter:
         owners: Sequence[Any] | None = None,
         extra: bool = False,
         done: bool = False,
+        labelled: Callable[[], list[tuple[bytes, list[int]]]] = list,
     ) -> Batch:
         """Count one use of each record of all ranks' batches, or refuse them on all ranks.
 
@@ -134,6 +135,8 @@ class Counter:
             owners: Owner of each record. None if they are not known.
             extra: Whether other values of the records are released, uncounted.
             done: Whether this rank has no more batches.
+            labelled: Returns the digest without key of each record that releases labels without another use, with
+                these labels, or refuses them.
         """
 
         def offer() -> SimpleNamespace:
@@ -147,6 +150,7 @@ class Counter:
                 owners=owners,
                 extra=extra,
                 done=done,
+                labelled=labelled(),
                 sizes={collection.name: len(collection.digests) for collection in collections},
                 standing=self._shared_facts() if in_ranks() else None,
             )
@@ -164,7 +168,10 @@ class Counter:
             if rank:
                 return None
             entries = self._charge(offers, joint)
-            return entries, self.ledger.rows(joint.records) if len(offers) > 1 else None
+            if len(offers) == 1:
+                return entries, None
+            labelled = np.array([record for record, *_ in joint.labels], np.int64)
+            return entries, self.ledger.rows(np.append(joint.records, labelled))
 
         # The verdict is that of the first rank, whose ledger counts. The others write down what it says.
         (granted, *_), _ = gather_over_ranks(verdict)
@@ -179,25 +186,24 @@ class Counter:
         self._released.update(joint.released)
         return batch
 
-    def count_labels(self, contents: Sequence[bytes], listed: Sequence[list[int]]) -> None:
-        """Count labels of records that are released without another use of these.
-
-        Args:
-            contents: Digests of the records without a key.
-            listed: Labels of each.
+    def _keyed_alone(self, offers: list[SimpleNamespace]) -> list[Label]:
+        """List the labels of all ranks that are released without another use of their records.
 
         Raises:
-            GuaranteeError: If one of them was never released, so that no statement would be about it.
+            GuaranteeError: If a record was never released, so that no statement would be about its label.
         """
-        digests = self.identity.of(contents)
+        labelled = [pair for offer in offers for pair in offer.labelled]
+        if not labelled:
+            return []
+        digests = self.identity.of([content for content, _ in labelled])
         unknown = ~np.isin(words(digests), self._records())
         if unknown.any():
             raise GuaranteeError(
                 f"input {int(unknown.argmax())} is no record that was released: release it first, and then count its "
                 "other labels"
             )
-        keyed = self._labels.keyed(digests, listed, [False] * len(digests), self.identity)
-        self.ledger.charge_labels(self._number, words(digests), keyed)
+        extra = [False] * len(digests)
+        return self._labels.keyed(digests, [labels for _, labels in labelled], extra, self.identity)
 
     def _join(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
         """Join the batches of all ranks to one request to the ledger. Refuse indices whose records have changed."""
@@ -238,6 +244,7 @@ class Counter:
             [extra for _, (_, extra) in fresh],
             self.identity,
         )
+        keyed += self._keyed_alone(offers)
         # This rank's part of the batch.
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(offers[rank].contents))

@@ -508,7 +508,8 @@ class ChannelEngine:
         """Count labels that are released with inputs of which no other noisy copy is made.
 
         Labels that a protected loader returns are counted there. Equal records with different labels, of which one
-        copy is released, need this after that release.
+        copy is released, need this after that release. Where torch.distributed runs, all ranks call it together,
+        with their own inputs or none.
 
         Args:
             inputs: (n, ...), clean, each equal to a record that was released.
@@ -523,12 +524,18 @@ class ChannelEngine:
                 "labels pass a randomized response, which covers one label of a record, and others would be released "
                 "as they are: keep one of equal records, or leave labels=RandomizedResponse out"
             )
-        if len(labels) != len(inputs):
-            raise GuaranteeError(f"{len(labels)} labels of {len(inputs)} inputs: give one of each")
-        listed = self.labels.check([{"label": label} for label in labels], ())
-        contents = self._checked(inputs)
+        none = np.zeros(0, np.int64)
+
+        def labelled() -> list[tuple[bytes, list[int]]]:
+            if len(labels) != len(inputs):
+                raise GuaranteeError(f"{len(labels)} labels of {len(inputs)} inputs: give one of each")
+            if not len(labels):
+                return []
+            listed = self.labels.check([{"label": label} for label in labels], ())
+            return list(zip(self._checked(inputs), listed, strict=True))
+
         with self._counter.turn():
-            self._counter.count_labels(contents, listed)
+            self._counter.count((), none, none, lambda: ([], [], []), labelled=labelled)
 
     def end_epoch(self) -> None:
         """Take part in the batches of other ranks until theirs end too, then compare moments.
@@ -561,6 +568,7 @@ class ChannelEngine:
             len(uses),
             distinct=distinct,
             group=int(groups.max()) if distinct.any() and groups[distinct].all() else None,
+            uncovered=self._counter.ledger.uncovered_labels(),
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -94,14 +95,15 @@ class Identity:
         ]
 
     def owners(self, names: Sequence[Any]) -> Int[np.ndarray, " records"]:
-        """Compute the word of each owner. Whole floats are whole numbers, and these their digits.
+        """Compute the word of each owner, the same for each form in which files and tables hold its name.
+
+        Whole floats are whole numbers, and these their digits, without zeros in front. Text counts without spaces
+        around it, in the normal form of Unicode.
 
         Raises:
             GuaranteeError: If one is missing.
         """
-        texts = [
-            str(int(name)) if isinstance(name, float) and name.is_integer() else str(name) for name in names
-        ]
+        texts = [_owner_text(name) for name in names]
         if missing := [place for place, text in enumerate(texts) if text in _NOBODY]:
             raise GuaranteeError(
                 f"owner: that of record {missing[0]} is {names[missing[0]]!r}, so give each record the name or number "
@@ -149,6 +151,14 @@ class Identity:
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
             )
         return identity
+
+
+def _owner_text(name: Any) -> str:
+    """Write the name of an owner as one text."""
+    if isinstance(name, float) and name.is_integer():
+        return str(int(name))
+    text = unicodedata.normalize("NFC", str(name)).strip()
+    return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
 def _needs_double(rows: Tensor) -> bool:
@@ -456,13 +466,13 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
     whole = is_whole(form) if tensor else form.dtype.kind in "biu"
     # One whole number, or a vector of them where classes are named, which may be floats then.
     single = math.prod(form.shape) == 1
-    labels = form.reshape(-1).tolist() if single or (classes is not None and len(form.shape) == 1) else []
-    if classes is not None and not whole and (tensor or form.dtype.kind == "f"):
-        whole = all(float(label).is_integer() for label in labels)
-    if not whole or not labels:
+    labels = form.reshape(-1).tolist() if single or len(form.shape) == 1 else []
+    floating = form.is_floating_point() if tensor else form.dtype.kind == "f"
+    countable = len(labels) > 0 and (whole or (floating and all(label.is_integer() for label in labels)))
+    if not countable or (classes is None and not (whole and single)):
         array = isinstance(part, Tensor | np.ndarray)
         kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
-        counted = ", or count it by classes=K" if whole and len(form.shape) == 1 else ""
+        counted = ", or count it by classes=K" if countable else ""
         raise GuaranteeError(
             f"place {place!r}{inside} of a record is {kind}, no label of one whole number, and would be released "
             f"without noise: leave it out{counted}, or allow it by protect(..., uncounted=[{place!r}]), which does not "

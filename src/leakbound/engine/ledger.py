@@ -36,6 +36,7 @@ from jaxtyping import Int
 
 from leakbound import storage
 from leakbound.accounting.leakage import Held, Mechanism, Schedule, seen_by
+from leakbound.accounting.statement import EQUAL_LABELS
 from leakbound.channels.composition import determinant_nats
 from leakbound.channels.covariance import Moments
 from leakbound.engine.calibrations import NearCopies
@@ -349,6 +350,16 @@ class Ledger:
             f"labels are counted of {counted} records, and were released without a count of {uncounted}; other values "
             f"were released of {values}"
         )
+
+    def uncovered_labels(self) -> tuple[str, ...]:
+        """Say which labels are not counted where records have released labels of two columns.
+
+        Equal labels of a record are counted once. Two columns differ in those of some records, which then have more.
+        """
+        query = "SELECT count(*) AS labels FROM labels WHERE nats > 0 AND nats < 9e999 GROUP BY record"
+        with self._opened() as connection:
+            numbers = connection.execute(f"SELECT count(DISTINCT labels) FROM ({query})").fetchone()[0]
+        return (EQUAL_LABELS,) if numbers > 1 else ()
 
     def double(self, width: int, needed: bool) -> bool:
         """Return whether records of ``width`` values are equal as float64, and not as float32.

@@ -395,6 +395,11 @@ class _Positions(Dataset[Any]):
         """Fetch a batch. Inputs of one form become one tensor, which workers send faster."""
         places = [int(index) for index in indices]
         records = [self._dataset[place] for place in places]
+        if max(places, default=0) >= self._size:
+            raise GuaranteeError(
+                f"record {max(places)} of data that had {self._size} records when they were protected: protect the "
+                "loader again after records were appended"
+            )
         rests = [replaced(record, self._key, None) for record in records]
         return [place % self._size for place in places], inputs_of(records, self._key), rests
 

@@ -36,7 +36,7 @@ from leakbound.engine.release import CentredSampler, RecordNoise, name_of
 from leakbound.engine.targets import Plan, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
-_AROUND = "what a pipeline passes around the channel"
+_AROUND = "what a pipeline fits to clean rows, or passes around the channel"
 _OF_PROCESS = (
     "_own",
     "_near",
@@ -83,7 +83,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     units. A calibrated channel without this interface is a :class:`leakbound.channels.GaussianChannel`.
 
     A step after the channel sees ``y`` in the clear, so ``fit`` counts it, or says that it is not counted. What
-    a pipeline passes around the channel (``remainder="passthrough"``) cannot be seen from here.
+    a pipeline passes around the channel (``remainder="passthrough"``), and what a step before it learns from
+    clean rows (a scaler's means, a choice of columns), cannot be seen from here.
 
     Args:
         target: ``Capacity``, ``Leakage``, ``Reconstruction`` or ``Identification``. A number is a capacity in
@@ -542,6 +543,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             labels: Nats of labels, None if they are not counted.
         """
         ledger, uncovered = self._counted(), [_AROUND]
+        if not ledger.foreign:
+            uncovered += ledger.uncovered_labels()
         counted, group = "", 1
         if ledger.path is None:
             uncovered.append(
