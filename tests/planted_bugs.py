@@ -480,8 +480,8 @@ BUGS = {
         "test_refits_copies_and_clones_add_up",
     ),
     "rows of an owner behind a transformer charged as rows of nobody": (
-        "            owners=pairs,\n            cells=[",
-        "            cells=[",
+        "            owners=self._identity.owner_pairs(rows, owners),\n            cells=self",
+        "            cells=self",
         "test_rows_of_an_owner_add_up_whatever_says_whose_they_are[array]",
     ),
     "labels behind a transformer not charged": (
@@ -676,7 +676,7 @@ BUGS = {
         "test_an_accepted_capacity_is_the_bound_in_every_line",
     ),
     "a copy of an engine that counts for itself": (
-        "return _of_name, (self.number, self.key, process())",
+        "return Ledger.in_memory, (self.number, self.key, process())",
         "return Ledger, (self.key,)",
         "test_copies_of_an_engine_hold_no_count_of_their_own",
     ),

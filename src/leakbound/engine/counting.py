@@ -250,27 +250,15 @@ class Counter:
         part = slice(begin, begin + len(offers[rank].contents))
         done = all(offer.done for offer in offers)
         batch = Batch(joint, digests, part, new, np.zeros(len(joint), np.int64), done)
-        # Owners, and the cells by which near copies are found.
-        owner_pairs = self._owner_pairs(offers, joint)
-        of_records = [cells for offer in offers for cells in offer.cells]
-        repeated = [record for record, cells in zip(joint.tolist(), of_records, strict=True) for _ in cells]
-        cells = self.identity.cells([cell for cells in of_records for cell in cells])
-        cell_pairs = [*zip(repeated, cells, strict=True)]
-        return _Joint(records, which, releases, counts, keyed, owner_pairs, cell_pairs, released), batch
-
-    def _owner_pairs(
-        self, offers: list[SimpleNamespace], joint: Int[np.ndarray, " joint"]
-    ) -> list[tuple[int, int]]:
-        """Return pairs of a record and its owner, of those ranks that name owners."""
-        owned: set[tuple[int, int]] = set()
-        begin = 0
-        for offer in offers:
-            end = begin + len(offer.contents)
-            if offer.owners is not None:
-                owners = self.identity.owners(offer.owners)
-                owned.update(zip(joint[begin:end].tolist(), owners.tolist(), strict=True))
-            begin = end
-        return sorted(owned)
+        # Owners of those ranks that name them, and the cells by which near copies are found.
+        ends = np.cumsum([len(offer.contents) for offer in offers])[:-1]
+        owners = [
+            pair
+            for offer, of_rank in zip(offers, np.split(joint, ends), strict=True)
+            for pair in self.identity.owner_pairs(of_rank, offer.owners)
+        ]
+        cells = self.identity.cell_pairs(joint, [cells for offer in offers for cells in offer.cells])
+        return _Joint(records, which, releases, counts, keyed, owners, cells, released), batch
 
     def _charge(self, offers: list[SimpleNamespace], joint: _Joint) -> Held:
         """Charge a request to the ledger, or refuse it, and return what the ledger has of its records then."""

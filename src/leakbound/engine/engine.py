@@ -360,12 +360,10 @@ class ChannelEngine:
         self._checked(input_of(first, place)[None])
         records = sum(map(len, places.bases))
         (labels,) = self.labels.check([replaced(first, place, None)], uncounted, records)
-        owners = None if owner is None else self._owners(owner, len(dataset))
+        owners = None if owner is None else self._owners(owner, places)
         refuse_random(dataset, place)
         self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
         collections = self._registered(places, name, place)
-        if owners is not None:
-            self._check_plan(owners, places)
         released = partial(
             self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
         )
@@ -722,28 +720,24 @@ class ChannelEngine:
             )
         return contents
 
-    def _owners(self, owner: Sequence[Any] | np.ndarray, count: int) -> list[Any]:
-        """Return the owner of each record of a dataset.
+    def _owners(self, owner: Sequence[Any] | np.ndarray, places: Places) -> list[Any]:
+        """Return the owner of each record of a dataset. Warn of owners with more records than the plan is for.
 
         Raises:
             GuaranteeError: If there is not one for each, or one is missing.
         """
+        count = len(places.records)
         if isinstance(owner, str | bytes) or len(owner) != count or np.ndim(owner) != 1:
             raise GuaranteeError(
                 f"owner of {len(owner)} entries: give one for each of the {count} records of the dataset, in its order"
             )
-        owners = np.asarray(owner).tolist()
-        self._counter.identity.owners(owners)
-        return owners
-
-    def _check_plan(self, owners: Sequence[Any], places: Places) -> None:
-        """Warn of owners with more records than the plan is for."""
-        plan = self._counter.plan
+        owners, plan = np.asarray(owner).tolist(), self._counter.plan
         words = self._counter.identity.owners(owners)
         once = np.unique(np.stack([words, places.which, places.records]), axis=1)[0]
         most = int(np.unique(once, return_counts=True)[1].max())
         if plan.most is not None and plan.adds and (fits := plan.uses_of_each(most)) < plan.most:
             warn_of_owners(most, fits, plan)
+        return owners
 
     def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
         """Return the records of a dataset's collections. Registered collections keep theirs."""

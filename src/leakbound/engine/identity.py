@@ -111,9 +111,25 @@ class Identity:
             )
         return words(self.of([b"owner " + text.encode() for text in texts]))
 
-    def cells(self, names: Sequence[bytes]) -> list[int]:
-        """Compute the word of each cell that records lie in."""
-        return words(self.of(names)).tolist() if names else []
+    def owner_pairs(
+        self, records: Int[np.ndarray, " records"], owners: Sequence[Any] | None
+    ) -> list[tuple[int, int]]:
+        """Pair records with the word of the owner of each, if owners are given."""
+        return (
+            []
+            if owners is None
+            else sorted({*zip(records.tolist(), self.owners(owners).tolist(), strict=True)})
+        )
+
+    def cell_pairs(
+        self, records: Int[np.ndarray, " records"], listed: Sequence[Sequence[bytes]]
+    ) -> list[tuple[int, int]]:
+        """Pair records with the word of each cell that they lie in."""
+        lying = [
+            (record, cell) for record, cells in zip(records.tolist(), listed, strict=True) for cell in cells
+        ]
+        named = words(self.of([cell for _, cell in lying])).tolist()
+        return [(record, word) for (record, _), word in zip(lying, named, strict=True)]
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
         """Draw two numbers in [0, 1) for each text, multiples of 2⁻⁵³ that only the key can repeat."""

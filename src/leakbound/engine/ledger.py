@@ -255,7 +255,7 @@ class Ledger:
 
     def __reduce__(self) -> Any:
         if self.path is None:
-            return _of_name, (self.number, self.key, process())
+            return Ledger.in_memory, (self.number, self.key, process())
         # A copy opens the file for itself, and refuses it if it is another one.
         kept = {name: getattr(self, name) for name in ("path", "key", "number", "since", "_place")}
         return object.__new__, (Ledger,), kept | {"_process": b""}
@@ -283,14 +283,21 @@ class Ledger:
         return self._heirs[place]
 
     @classmethod
-    def in_memory(cls, number: bytes, made_in: bytes) -> Ledger:
+    def in_memory(cls, number: bytes, key: bytes, made_in: bytes) -> Ledger:
         """Return the ledger in memory of a number, or one that refuses to count where that is gone or elsewhere.
 
         Args:
             number: Number of the ledger.
+            key: Key of its digests.
             made_in: Name of the process that made it.
         """
-        return _of_name(number, b"", made_in)
+        if (here := cls._alive.get((process(), number))) is not None:
+            return here
+        foreign = object.__new__(cls)
+        made_in = b"" if made_in == process() else made_in  # it is gone
+        foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
+        foreign._start()
+        return foreign
 
     @property
     def foreign(self) -> bool:
@@ -414,8 +421,8 @@ class Ledger:
         with self._opened() as connection:
             return self._number_of(connection, mechanism)
 
-    def held(self, number: int, records: Int[np.ndarray, " records"] | None = None, *, more: int = 0) -> Held:
-        """Return what the channel of a number sees of some records, by default of all.
+    def held(self, number: int, records: Int[np.ndarray, " records"], *, more: int = 0) -> Held:
+        """Return what the channel of a number sees of some records.
 
         Of records with an owner, the nats of its other records are among the others.
 
@@ -424,11 +431,8 @@ class Ledger:
             records: The records.
             more: Uses of the channel that each record is taken to have beyond those that are counted.
         """
+        different, which = np.unique(records, return_inverse=True)
         with self._opened() as connection:
-            if records is None:
-                rows = connection.execute("SELECT DISTINCT record FROM uses").fetchall()
-                records = np.array(rows, np.int64).reshape(-1)
-            different, which = np.unique(records, return_inverse=True)
             seen = self._held(connection, number, different.tolist(), labelled=True, more=more)
         return Held(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
 
@@ -822,14 +826,3 @@ def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield as many rows as one statement takes."""
     for begin in range(0, len(rows), _AT_ONCE):
         yield rows[begin : begin + _AT_ONCE]
-
-
-def _of_name(number: bytes, key: bytes, made_in: bytes) -> Ledger:
-    """Return the ledger of this process under a name, or, in another process, one that refuses to count."""
-    if (here := Ledger._alive.get((process(), number))) is not None:
-        return here
-    foreign = object.__new__(Ledger)
-    made_in = b"" if made_in == process() else made_in  # it is gone
-    foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
-    foreign._start()
-    return foreign

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, _clone_parametrized
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -226,7 +226,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             refuse_shared(auxiliary, private)
         rows = words(self._identity.of(contents))
         self._fitted = np.unique(rows)
-        if (pairs := self._pairs(rows, owners)) and self._plan.most is not None and self._plan.adds:
+        if (
+            (pairs := self._identity.owner_pairs(rows, owners))
+            and self._plan.most is not None
+            and self._plan.adds
+        ):
             most = int(np.unique([owner for _, owner in pairs], return_counts=True)[1].max())
             if (fits := self._plan.uses_of_each(most)) < self._plan.most:
                 warn_of_owners(most, fits, self._plan)
@@ -297,7 +301,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if uses is not None or ledger.foreign:
             nats = mechanism.nats(1 if uses is None else uses)
             return Nats(nats + (of_label or 0.0), self._sentence(nats, of_label))
-        held = ledger.held(self._number)
+        held = ledger.held(self._number, ledger.records())
         counted = of_label is not None and bool(np.isfinite(held.labels).all())
         values = np.append(held.nats(mechanism), mechanism.nats(1))
         labels = np.append(held.labels, of_label or 0.0) if counted else np.zeros(len(values))
@@ -468,7 +472,6 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         different, counts = np.unique(rows, return_counts=True)
         uses = np.ones_like(counts) if plan.once else counts
-        pairs = self._pairs(rows, owners)
 
         def check(held: Held) -> None:
             if not len(over := plan.exceeded(held)):
@@ -492,8 +495,6 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 "on with the noisy ones"
             )
 
-        lying = [row for row, cells in zip(rows.tolist(), near, strict=True) for _ in cells]
-        cells = self._identity.cells([cell for cells in near for cell in cells])
         ledger.charge(
             self._number,
             different,
@@ -501,8 +502,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             check,
             releases=counts,
             once=plan.once,
-            owners=pairs,
-            cells=[*zip(lying, cells, strict=True)],
+            owners=self._identity.owner_pairs(rows, owners),
+            cells=self._identity.cell_pairs(rows, near),
         )
 
     def _charge_labels(
@@ -527,13 +528,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         digests = self._identity.of(contents)
         counted = labels.keyed(digests, listed, [False] * len(digests), self._identity)
         records = words(digests)
-        self._counted().charge_labels(self._number, records, counted, self._pairs(records, owners))
-
-    def _pairs(self, rows: Int[np.ndarray, " rows"], owners: list[Any] | None) -> list[tuple[int, int]]:
-        """Pair rows with their owners."""
-        if owners is None:
-            return []
-        return sorted({*zip(rows.tolist(), self._identity.owners(owners).tolist(), strict=True)})
+        pairs = self._identity.owner_pairs(records, owners)
+        self._counted().charge_labels(self._number, records, counted, pairs)
 
     def _sentence(self, values: float, labels: float | None) -> str:
         """Say whom nats are about, and what they leave out.
@@ -593,7 +589,7 @@ def _ledger_of(kept: Mapping[str, Any]) -> Ledger:
     """
     number = bytes.fromhex(kept["number"])
     if kept["path"] is None:
-        return Ledger.in_memory(number, bytes.fromhex(kept["process"]))
+        return Ledger.in_memory(number, b"", bytes.fromhex(kept["process"]))
     ledger = Ledger.open(kept["path"])
     if ledger.number != number:
         raise GuaranteeError(
