@@ -78,7 +78,7 @@ def test_records_that_are_too_large_are_refused_by_the_first_of_them(tmp_path):
     assert sparse(tmp_path / "mine.npy", (1000, 1_000_000)) < MIB  # of 3.7 GiB
     for name, width in (("mine_train.parquet", 4_000_000), ("mine.npy", 1_000_000)):
         with pytest.raises(typer.BadParameter, match=f"a record has {width} values"):
-            read_both(tmp_path / name, None, (None, None, None))
+            read_both(tmp_path / name, None)
 
 
 def test_values_that_no_bytes_of_a_file_stand_for_are_not_taken(tmp_path):
@@ -87,7 +87,7 @@ def test_values_that_no_bytes_of_a_file_stand_for_are_not_taken(tmp_path):
     assert max(held, (tmp_path / "mine_train.parquet").stat().st_size) < MIB
     for name, bytes_ in (("mine_train.parquet", 4 * 10**9), ("mine.npy", 8 * 10**9)):
         with pytest.raises(TooLargeError, match=f"has {bytes_} bytes"):
-            read_both(tmp_path / name, None, (None, None, None))
+            read_both(tmp_path / name, None)
 
 
 def test_bytes_that_a_table_states_once_decompressed_are_bounded(tmp_path, monkeypatch):

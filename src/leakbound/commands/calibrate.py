@@ -46,12 +46,8 @@ _COLUMNS = {
 
 def calibrate_records(
     path: record_options.DataArgument,
-    kappa: record_options.KappaOption = None,
-    leakage: record_options.LeakageOption = None,
-    mse: record_options.MseOption = None,
-    identification: record_options.IdentificationOption = None,
-    candidates: record_options.CandidatesOption = 1000,
-    uses: record_options.UsesOption = 1,
+    target_options: record_options.TargetOptions,
+    *,
     shape: Annotated[
         record_options.Shape | None,
         typer.Option(help="Shape of the noise. Default: all shapes that need no box."),
@@ -59,16 +55,7 @@ def calibrate_records(
     box: record_options.BoxOption = None,
     public: record_options.PublicOption = None,
     accept_capacity: record_options.AcceptOption = None,
-    label: record_options.LabelOption = "label",
-    resize: record_options.ResizeOption = None,
-    color: record_options.ColorOption = None,
-    span: record_options.RangeOption = None,
-    image: record_options.ImageOption = "image",
-    standardize: record_options.StandardizeOption = None,
-    exclude: record_options.ExcludeOption = None,
-    categories: record_options.CategoriesOption = None,
-    missing: record_options.MissingOption = None,
-    owner: record_options.OwnerOption = None,
+    reading: record_options.ReadingOptions,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -86,20 +73,15 @@ def calibrate_records(
     Example: leakbound calibrate photos --resize 32 --kappa 0.5 --shape natural --out
     channel.safetensors
     """
-    target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
+    target = own_records.target_of(target_options)
     if box is not None and shape is None:
         shape = "personalized"
     if out is not None:
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    reading: dict[str, Any] = {
-        "label": label,
-        "image": image,
-        "exclude": owners.left_out(path, owner, exclude),
-    }
-    reading |= {"categories": categories, "missing": missing}
-    private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+    owner, uses, candidates = reading.owner, target_options.uses, target_options.candidates
+    private, others = own_records.read_both(path, public, reading)
     whose = None if owner is None else owners.owners_of(private, owner)
     most = 1 if whose is None else owners.most_records(private.values, whose)
     if out is not None:

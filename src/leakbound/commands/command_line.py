@@ -24,6 +24,7 @@ from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
 from leakbound import __version__
+from leakbound.commands.option_groups import with_single_options
 from leakbound.registry import missing, nearest_path
 
 PEOPLE = "For your own records and networks"
@@ -211,7 +212,8 @@ def _command(name: str, place: Place) -> Any:
     # Lines are broken at the width of the terminal, not of the source.
     lines = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(function) or "")
     text, label, examples = lines.partition("\n\nExample: ")
-    info = CommandInfo(name, cls=_Command, callback=function, help=text, rich_help_panel=place.panel or None)
+    info = CommandInfo(name, cls=_Command, callback=with_single_options(function), help=text)
+    info.rich_help_panel = place.panel or None
     info.epilog = f"Example: {examples}" if label else place.epilog
     return get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode="rich")
 

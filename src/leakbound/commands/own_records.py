@@ -21,8 +21,9 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments, population_moments
 from leakbound.channels.directions import blocks
 from leakbound.channels.shapes import box_weights
+from leakbound.commands import owners
 from leakbound.commands.files import check_outputs, refusing
-from leakbound.commands.record_options import Box, Form, Given
+from leakbound.commands.record_options import Box, ReadingOptions, TargetOptions
 from leakbound.commands.terminal import counted
 from leakbound.engine.calibrations import Progress, unlike_units
 from leakbound.engine.refusals import GuaranteeError
@@ -33,6 +34,7 @@ from leakbound.words import shown
 
 if TYPE_CHECKING:
     from leakbound.records.collection import Collection
+    from leakbound.records.tables import Encoding
 
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
@@ -42,37 +44,30 @@ _OWN = (
     "by the moments of the given records more is revealed than the target; how much is for their owner alone"
 )
 _FEW_LEVELS = 32  # of 256, below which pictures are nearly of one grey
+_AS_STORED = ReadingOptions()
 
 
-def target_of(
-    kappa: Given, leakage: Given, mse: Given, identification: Given, candidates: int, uses: int
-) -> Target:
+def target_of(options: TargetOptions) -> Target:
     """Build the target that exactly one of four options gives.
-
-    Args:
-        kappa: Nats of one use.
-        leakage: Nats of all uses together.
-        mse: Squared error per value that remains after all uses.
-        identification: Probability of identifying a record after all uses.
-        candidates: Number of records that identification is among.
-        uses: Planned uses of each record.
 
     Raises:
         BadParameter: If none or several are given, or a number is out of range.
     """
-    targets: dict[str, tuple[Given, Callable[[float], Target]]] = {
-        "--kappa": (kappa, partial(Capacity, uses=uses)),
-        "--target-leakage": (leakage, partial(Leakage, uses=uses)),
-        "--target-mse": (mse, partial(Reconstruction, uses=uses)),
-        "--target-identification": (identification, partial(Identification, among=candidates, uses=uses)),
+    uses = options.uses
+    among = options.candidates
+    targets: dict[str, tuple[float | None, Callable[[float], Target]]] = {
+        "--kappa": (options.kappa, partial(Capacity, uses=uses)),
+        "--target-leakage": (options.leakage, partial(Leakage, uses=uses)),
+        "--target-mse": (options.mse, partial(Reconstruction, uses=uses)),
+        "--target-identification": (options.identification, partial(Identification, among=among, uses=uses)),
     }
-    chosen = [option for option, (value, _) in targets.items() if value is not None]
-    if len(chosen) != 1:
+    option_names = [option for option, (value, _) in targets.items() if value is not None]
+    if len(option_names) != 1:
         raise typer.BadParameter(
-            f"the target is given by {' and '.join(chosen) or 'none'}: give exactly one of {', '.join(targets)}"
+            f"the target is given by {' and '.join(option_names) or 'none'}: give exactly one of {', '.join(targets)}"
         )
-    value, target = targets[chosen[0]]
-    with refusing(f"{chosen[0]} {value:g}", GuaranteeError):
+    value, target = targets[option_names[0]]
+    with refusing(f"{option_names[0]} {value:g}", GuaranteeError):
         return target(value)  # type: ignore[arg-type]
 
 
@@ -127,19 +122,18 @@ def warn(text: str, filed: str | None = None) -> None:
 
 
 def read_both(
-    path: Path, public: Path | None, form: Form, standardize: bool | None = None, **reading: Any
+    path: Path, public: Path | None, reading: ReadingOptions = _AS_STORED, *, labelled: bool = False
 ) -> tuple[Collection, Collection | None]:
     """Read the user's records and the public ones, which must have the same form.
 
-    The records are compared in the units of their files, before anything is standardized.
+    The records are compared in the units of their files, before anything is standardized: by the public records, or
+    by the user's without public ones. Without the option, tables are standardized.
 
     Args:
         path: The user's records.
         public: Public records, if there are any. They determine categories and medians, too.
-        form: What pictures are converted to.
-        standardize: Whether values are standardized by the public records, or by the user's without public
-            ones. None for those of tables.
-        reading: Further parameters of :func:`leakbound.records.collection.read_collection`.
+        reading: How both are read.
+        labelled: Whether labels are needed.
 
     Raises:
         BadParameter: If the public records are the user's, or have another form or unit.
@@ -147,8 +141,8 @@ def read_both(
     """
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
-    private, others = _read_each(path, public, form, standardize, reading)
-    scaled = private.kind == "table" if standardize is None else standardize
+    private, others = _read_each(path, public, reading, labelled=labelled)
+    scaled = private.kind == "table" if reading.standardize is None else reading.standardize
     _warn_columns(private, scaled)
     if private.labels is not None and private.classes:
         table = private.kind == "table" and private.values.ndim == 2
@@ -169,22 +163,18 @@ def read_both(
 
 
 def _read_each(
-    path: Path, public: Path | None, form: Form, standardize: bool | None, reading: dict[str, Any]
+    path: Path, public: Path | None, reading: ReadingOptions, *, labelled: bool
 ) -> tuple[Collection, Collection | None]:
     """Read both files, the public one first where it determines categories and medians.
 
     Columns that are left out, as that of the owners, are the private file's. The public one may lack them.
     """
-    encoded = {name: reading.pop(name, None) for name in ("categories", "missing")}
-    options = {"standardize": standardize, "exclude": reading.pop("exclude", None), **encoded}
-    reading |= {"form": PictureForm(*form), "missing": encoded["missing"]}
-    reading |= {name: options[name] or () for name in ("exclude", "categories")}
-    of_public = reading | {"absent_ok": True}
-    if public is None or not any(encoded.values()):
-        private = _read(path, form, options, reading)
-        return private, None if public is None else _read(public, None, options, of_public)
-    others = _read(public, None, options, of_public)
-    return _read(path, form, options, reading | {"encoding": others.encoding}), others
+    reading = owners.without_owner_column(path, reading)
+    if public is None or not (reading.categories or reading.missing):
+        private = _read(path, reading, labelled=labelled)
+        return private, None if public is None else _read(public, reading, labelled=labelled, public=True)
+    others = _read(public, reading, labelled=labelled, public=True)
+    return _read(path, reading, labelled=labelled, encoding=others.encoding), others
 
 
 def _check_forms(path: Path, private: Collection, public: Path, others: Collection) -> None:
@@ -207,27 +197,68 @@ def _check_forms(path: Path, private: Collection, public: Path, others: Collecti
         _check_units(private, others)
 
 
-def _read(path: Path, form: Form | None, options: dict[str, Any], reading: dict[str, Any]) -> Collection:
+def _read(
+    path: Path,
+    reading: ReadingOptions,
+    *,
+    labelled: bool,
+    public: bool = False,
+    encoding: Encoding | None = None,
+) -> Collection:
     """Read records, and refuse those that cannot be calibrated to or hidden.
 
     Args:
         path: File or folder.
-        form: What pictures are converted to, for the check of options. None for public records.
-        options: Options of tables and arrays.
-        reading: Parameters of :func:`leakbound.records.collection.read_collection`.
+        reading: How they are read.
+        labelled: Whether labels are needed.
+        public: Whether they are public records: their options are those of the private ones, and were checked.
+        encoding: That of the public records, which a table needs too.
     """
-    from leakbound.records.collection import read_collection
-
     if len(files := _shards(path)) > 1:
         sys.stderr.write(f"leakbound: {path}: one table in {len(files)} files, all of which are read\n")
     with counted(f"reading {path}", None) as each:
-        held = read_collection(path, **reading, each=each, fits=partial(_check_size, path, 1))
-    if form is not None:
-        _check_options(held, form, options)
-    _check_varies(held, reading["form"])
-    if held.left_out:
-        sys.stderr.write(f"leakbound: {path}: {held.left_out} records lack something and are left out\n")
-    return held
+        collection = read_as(
+            path,
+            reading,
+            labelled=labelled,
+            encoding=encoding,
+            absent_ok=public,
+            each=each,
+            fits=partial(_check_size, path, 1),
+        )
+    if not public:
+        _check_options(collection, reading)
+    _check_varies(collection, reading.span)
+    if collection.left_out:
+        sys.stderr.write(
+            f"leakbound: {path}: {collection.left_out} records lack something and are left out\n"
+        )
+    return collection
+
+
+def read_as(path: Path, reading: ReadingOptions, **further: Any) -> Collection:
+    """Read records as the options of a command say.
+
+    Args:
+        path: File or folder.
+        reading: The options.
+        further: Other parameters of :func:`leakbound.records.collection.read_collection`.
+
+    Raises:
+        DatasetError: If the records cannot be read.
+    """
+    from leakbound.records.collection import read_collection
+
+    return read_collection(
+        path,
+        label=reading.label,
+        image=reading.image,
+        form=PictureForm(reading.resize, reading.color, reading.span),
+        exclude=reading.exclude or (),
+        categories=reading.categories or (),
+        missing=reading.missing,
+        **further,
+    )
 
 
 def _shards(path: Path) -> tuple[Path, ...]:
@@ -262,19 +293,22 @@ def say_classes(
         warn(f"{origin}: {remark}")
 
 
-def _check_options(private: Collection, form: Form, options: dict[str, Any]) -> None:
+def _check_options(private: Collection, reading: ReadingOptions) -> None:
     """Refuse options of pictures for other records, and the reverse."""
-    pictures = ("--resize", "--color", "--range")
-    values = dict(zip(pictures, form, strict=True))
-    values |= {
-        f"--{name}": value or None if name != "standardize" else value for name, value in options.items()
+    pictures = {"--resize": reading.resize, "--color": reading.color, "--range": reading.span}
+    tables = {
+        "--exclude": reading.exclude or None,
+        "--categories": reading.categories or None,
+        "--missing": reading.missing,
     }
-    tables = ("--exclude", "--categories", "--missing")
-    names = ["--standardize", *tables] if private.pictures else [*pictures]
-    names += [*tables] if private.kind == "array" else []
-    if wrong := [name for name in names if values[name] is not None]:
+    foreign: dict[str, object] = dict(pictures)
+    if private.pictures:
+        foreign = {"--standardize": reading.standardize, **tables}
+    elif private.kind == "array":
+        foreign |= tables
+    if unfit := [name for name, value in foreign.items() if value is not None]:
         raise typer.BadParameter(
-            f"{' and '.join(wrong)}: {private.origin} holds {_form(private)}; leave it away"
+            f"{' and '.join(unfit)}: {private.origin} holds {_form(private)}; leave it away"
         )
 
 
@@ -343,7 +377,7 @@ def _check_size(origin: Path, count: int, shape: tuple[int, ...]) -> None:
         check_size(count, math.prod(shape))
 
 
-def _check_varies(collection: Collection, form: PictureForm) -> None:
+def _check_varies(collection: Collection, span: tuple[int, int] | None) -> None:
     """Refuse records that are all equal, and pictures of 16 bits that were read as black. Warn about few levels."""
     low = collection.values.min(axis=0)
     high = collection.values.max(axis=0)
@@ -353,7 +387,7 @@ def _check_varies(collection: Collection, form: PictureForm) -> None:
         )
     if not collection.pictures or (high.max() - low.min()) >= _FEW_LEVELS:
         return
-    if collection.deep and form.span is None:
+    if collection.deep and span is None:
         raise typer.BadParameter(
             f"{collection.origin}: the files hold 16 bits, of which so few are used that all pictures are nearly of "
             "one grey: give --range with the levels that are black and white, e.g. 0 4095 for the 12 bits of an X-ray"

@@ -18,17 +18,18 @@ from leakbound.commands.files import refusing
 from leakbound.engine.targets import Capacity, Leakage, Reconstruction, Target
 
 if TYPE_CHECKING:
+    from leakbound.commands.record_options import ReadingOptions
     from leakbound.records.collection import Collection
 
 
-def left_out(path: Path, owner: str | None, exclude: list[str] | None) -> list[str] | None:
-    """Return the columns that are no values of a record: those that are excluded, and a table's column of owners."""
+def without_owner_column(path: Path, reading: ReadingOptions) -> ReadingOptions:
+    """Return how a file is read without a table's column of owners, which is no value of a record."""
     from leakbound.records.arrays import is_array_file
     from leakbound.records.tables import is_table
 
-    if owner is None or not is_table(path) or is_array_file(path):
-        return exclude
-    return [*(exclude or []), owner]
+    if reading.owner is None or not is_table(path) or is_array_file(path):
+        return reading
+    return replace(reading, exclude=[*(reading.exclude or []), reading.owner])
 
 
 def owners_of(private: Collection, owner: str) -> list[str]:

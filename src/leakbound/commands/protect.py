@@ -58,12 +58,8 @@ def protect(
             help="Folder to write. It must be empty or not exist.",
         ),
     ],
-    kappa: record_options.KappaOption = None,
-    leakage: record_options.LeakageOption = None,
-    mse: record_options.MseOption = None,
-    identification: record_options.IdentificationOption = None,
-    candidates: record_options.CandidatesOption = 1000,
-    uses: record_options.UsesOption = 1,
+    target_options: record_options.TargetOptions,
+    *,
     shape: Annotated[record_options.Shape, typer.Option(help="Shape of the noise.")] = "natural",
     box: record_options.BoxOption = None,
     public: record_options.PublicOption = None,
@@ -85,16 +81,7 @@ def protect(
             "Make it once, by `leakbound ledger new FILE`.",
         ),
     ] = None,
-    label: record_options.LabelOption = "label",
-    resize: record_options.ResizeOption = None,
-    color: record_options.ColorOption = None,
-    span: record_options.RangeOption = None,
-    image: record_options.ImageOption = "image",
-    standardize: record_options.StandardizeOption = None,
-    exclude: record_options.ExcludeOption = None,
-    categories: record_options.CategoriesOption = None,
-    missing: record_options.MissingOption = None,
-    owner: record_options.OwnerOption = None,
+    reading: record_options.ReadingOptions,
     sheet: record_options.StatementOption = None,
     values: Annotated[
         Literal["png", "npy"],
@@ -119,7 +106,7 @@ def protect(
     Example: leakbound protect patients.csv --label diagnosis --public others.csv
     --target-identification 0.1 --candidates 1000 --out noisy
     """
-    target = own_records.target_of(kappa, leakage, mse, identification, candidates, uses)
+    target = own_records.target_of(target_options)
     if (public is not None) == calibrate_to_own:
         raise typer.BadParameter(_LAW)
     own_records.check_new_folder(out)
@@ -132,15 +119,10 @@ def protect(
 
     if sheet is not None:
         sheets.check(sheet, out)
-    reading: dict[str, Any] = {
-        "label": label,
-        "image": image,
-        "exclude": owners.left_out(path, owner, exclude),
-    }
-    reading |= {"categories": categories, "missing": missing}
+    owner = reading.owner
     limit = sheets.limit_of(target, owned=owner is not None)
     with own_records.noted() as warnings:
-        private, others = own_records.read_both(path, public, (resize, color, span), standardize, **reading)
+        private, others = own_records.read_both(path, public, reading)
         own_records.check_reachable(target, others or private)
         weights = own_records.weights_of(box, shape, private)
         whose = None if owner is None else owners.owners_of(private, owner)
@@ -159,7 +141,7 @@ def protect(
             write_guidance(engine.calibration, target, others or private)
             _warn_of_noise(engine, private, seed)
             statement = {
-                **_statement(engine, private, others, candidates, copies, group),
+                **_statement(engine, private, others, target_options.candidates, copies, group),
                 "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
                 "written": written,
                 "warnings": warnings,

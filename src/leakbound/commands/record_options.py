@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,12 +12,8 @@ from leakbound.accounting.risk import bound_text
 
 Shape = Literal["natural", "white", "personalized", "least_power", "rate_distortion"]
 _MOST = 10**9  # candidates, and planned uses
-Form = tuple[int | None, Literal["rgb", "gray"] | None, tuple[int, int] | None]
-"""Side, color and span of a ``PictureForm``."""
 Box = tuple[int, int, int, int, float] | None
 """First row, row after the last, first column, column after the last, weight."""
-Given = float | None
-"""Value of an option, None if it is not given."""
 
 
 def path_of(text: str | Path) -> Path:
@@ -54,52 +51,6 @@ AcceptOption = Annotated[
         "more than for the covariance of the public ones.",
     ),
 ]
-LabelOption = Annotated[str, typer.Option(help="Column of the labels in a Parquet file or table.")]
-ImageOption = Annotated[str, typer.Option(help="Column of the images in a Parquet file.")]
-RangeOption = Annotated[
-    tuple[int, int] | None,
-    typer.Option(
-        "--range",
-        metavar="LOW HIGH",
-        min=0,
-        max=65_535,
-        help="For 16-bit grey: levels that become black and white, e.g. 0 4095 for 12 bits of an X-ray.",
-    ),
-]
-ResizeOption = Annotated[
-    int | None,
-    typer.Option(
-        min=2,
-        max=512,
-        metavar="PIXELS",
-        help="Crop each image to its largest centred square and resize it to so many pixels a side.",
-    ),
-]
-ColorOption = Annotated[
-    Literal["rgb", "gray"] | None,
-    typer.Option(
-        help="Convert images of all modes to this one: transparent images get a white background, 16 bits become 8. "
-        "Default: take only 8-bit grey or RGB."
-    ),
-]
-StandardizeOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--standardize/--no-standardize",
-        help="Standardize each value of a table or array by mean and standard deviation of the public records. "
-        "Default: tables.",
-        show_default=False,
-    ),
-]
-OwnerOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="COLUMN|ARRAY|PATTERN",
-        help="Whose a record is: a column of a table or Parquet file, which is no value of a record, an array of a "
-        "file .npz or .mat, or, for a folder of images, a regular expression whose group is the owner in a path, e.g. "
-        "'(p[0-9]+)_'. Targets and bounds are then for all records of an owner together.",
-    ),
-]
 StatementOption = Annotated[
     Path | None,
     typer.Option(
@@ -110,65 +61,6 @@ StatementOption = Annotated[
         "records and are for you and your privacy officer alone.",
     ),
 ]
-ExcludeOption = Annotated[
-    list[str] | None, typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated.")
-]
-CategoriesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="COLUMN",
-        help="Column of texts in a table, of which a column of 0 and 1 is made for each text. May be repeated.",
-    ),
-]
-MissingOption = Annotated[
-    Literal["drop", "median", "keep"] | None,
-    typer.Option(
-        help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. median: "
-        "take the median of the public records. keep: such numbers are measurements. Default: refuse them."
-    ),
-]
-KappaOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="NATS",
-        help="Largest number of nats that one noisy copy may reveal about a record, on average (capacity).",
-    ),
-]
-LeakageOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-leakage",
-        metavar="NATS",
-        help="Largest number of nats that all --uses together may reveal about a record, on average.",
-    ),
-]
-MseOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-mse",
-        metavar="ERROR",
-        help="Squared error per value that the best linear estimate from all --uses must keep. Units: pixels from 0 to "
-        "1 for images, standard deviations for standardized values, else their own.",
-    ),
-]
-IdentificationOption = Annotated[
-    float | None,
-    typer.Option(
-        "--target-identification",
-        metavar="PROBABILITY",
-        help="Largest probability of identifying a record among --candidates from all --uses.",
-    ),
-]
-CandidatesOption = Annotated[
-    int,
-    typer.Option(min=2, max=_MOST, help="Number of equally likely records, one of which is the true one."),
-]
-UsesOption = Annotated[
-    int,
-    typer.Option(
-        min=1, max=_MOST, help="Planned number of noisy copies of each record, each with fresh noise."
-    ),
-]
 BoxOption = Annotated[
     Box,
     typer.Option(
@@ -177,6 +69,150 @@ BoxOption = Annotated[
         "column after the last, and its noise variance as a multiple of the variance elsewhere.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How records are read: options of all commands that read any.
+
+    None, and no columns, are options that are not given.
+
+    Attributes:
+        label: Column of the labels.
+        resize: Pixels of a side that pictures are brought to.
+        color: Mode that pictures are converted to.
+        span: Levels of 16-bit grey that become black and white.
+        image: Column of the pictures.
+        standardize: Whether values of tables and arrays are standardized.
+        exclude: Columns of a table that are left out.
+        categories: Columns of a table whose texts become columns of 0 and 1.
+        missing: What happens to missing values of a table.
+        owner: Column, array or pattern that says whose a record is.
+    """
+
+    label: Annotated[str, typer.Option(help="Column of the labels in a Parquet file or table.")] = "label"
+    resize: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=512,
+            metavar="PIXELS",
+            help="Crop each image to its largest centred square and resize it to so many pixels a side.",
+        ),
+    ] = None
+    color: Annotated[
+        Literal["rgb", "gray"] | None,
+        typer.Option(
+            help="Convert images of all modes to this one: transparent images get a white background, 16 bits "
+            "become 8. Default: take only 8-bit grey or RGB."
+        ),
+    ] = None
+    span: Annotated[
+        tuple[int, int] | None,
+        typer.Option(
+            "--range",
+            metavar="LOW HIGH",
+            min=0,
+            max=65_535,
+            help="For 16-bit grey: levels that become black and white, e.g. 0 4095 for 12 bits of an X-ray.",
+        ),
+    ] = None
+    image: Annotated[str, typer.Option(help="Column of the images in a Parquet file.")] = "image"
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="Standardize each value of a table or array by mean and standard deviation of the public records. "
+            "Default: tables.",
+            show_default=False,
+        ),
+    ] = None
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column of a table to leave out. May be repeated."),
+    ] = None
+    categories: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of texts in a table, of which a column of 0 and 1 is made for each text. May be repeated.",
+        ),
+    ] = None
+    missing: Annotated[
+        Literal["drop", "median", "keep"] | None,
+        typer.Option(
+            help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. "
+            "median: take the median of the public records. keep: such numbers are measurements. Default: refuse them."
+        ),
+    ] = None
+    owner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN|ARRAY|PATTERN",
+            help="Whose a record is: a column of a table or Parquet file, which is no value of a record, an array of a "
+            "file .npz or .mat, or, for a folder of images, a regular expression whose group is the owner in a path, "
+            "e.g. '(p[0-9]+)_'. Targets and bounds are then for all records of an owner together.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Target of a calibration, of which exactly one of four kinds is given, and the uses that it is for.
+
+    Attributes:
+        kappa: Nats of one use.
+        leakage: Nats of all uses together.
+        mse: Squared error per value that remains after all uses.
+        identification: Probability of identifying a record after all uses.
+        candidates: Number of records that identification is among.
+        uses: Planned uses of each record.
+    """
+
+    kappa: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NATS",
+            help="Largest number of nats that one noisy copy may reveal about a record, on average (capacity).",
+        ),
+    ] = None
+    leakage: Annotated[
+        float | None,
+        typer.Option(
+            "--target-leakage",
+            metavar="NATS",
+            help="Largest number of nats that all --uses together may reveal about a record, on average.",
+        ),
+    ] = None
+    mse: Annotated[
+        float | None,
+        typer.Option(
+            "--target-mse",
+            metavar="ERROR",
+            help="Squared error per value that the best linear estimate from all --uses must keep. Units: pixels from "
+            "0 to 1 for images, standard deviations for standardized values, else their own.",
+        ),
+    ] = None
+    identification: Annotated[
+        float | None,
+        typer.Option(
+            "--target-identification",
+            metavar="PROBABILITY",
+            help="Largest probability of identifying a record among --candidates from all --uses.",
+        ),
+    ] = None
+    candidates: Annotated[
+        int,
+        typer.Option(
+            min=2, max=_MOST, help="Number of equally likely records, one of which is the true one."
+        ),
+    ] = 1000
+    uses: Annotated[
+        int,
+        typer.Option(
+            min=1, max=_MOST, help="Planned number of noisy copies of each record, each with fresh noise."
+        ),
+    ] = 1
 
 
 def limit_text(share: float) -> str:

@@ -16,6 +16,7 @@ from leakbound.accounting import risk as accounting
 from leakbound.accounting.risk import bound_text as _up
 from leakbound.accounting.statement import state
 from leakbound.commands import record_options
+from leakbound.commands.option_groups import Offered
 from leakbound.commands.terminal import text_table
 from leakbound.words import in_nats
 
@@ -26,6 +27,9 @@ _LIMITS = (0.5, 0.1, 0.01)
 _ADVANTAGE = 0.1  # advantage of membership inference that the suggested nats allow
 _NOTHING = 0.99  # advantage above which the bound is useless
 _MOST = 10**12
+_READING = Offered(
+    ("label", "resize", "color", "span", "image", "standardize", "exclude", "categories", "missing")
+)
 _MEANING = """
 identified: probability, at most, with which an attacker who knows all these records finds the one that was used
 nats for P: ask for at most so many, from all uses together, to keep that probability at or below P
@@ -49,6 +53,7 @@ def risk(
             "Default: those of --data.",
         ),
     ] = None,
+    *,
     probability: Annotated[
         list[float] | None,
         typer.Option(
@@ -64,15 +69,7 @@ def risk(
             help=f"Records, for the error of reconstruction. {record_options.DATA}",
         ),
     ] = None,
-    label: record_options.LabelOption = "label",
-    resize: record_options.ResizeOption = None,
-    color: record_options.ColorOption = None,
-    span: record_options.RangeOption = None,
-    image: record_options.ImageOption = "image",
-    standardize: record_options.StandardizeOption = None,
-    exclude: record_options.ExcludeOption = None,
-    categories: record_options.CategoriesOption = None,
-    missing: record_options.MissingOption = None,
+    reading: Annotated[record_options.ReadingOptions, _READING],
     classes: Annotated[
         int | None,
         typer.Option(
@@ -100,9 +97,7 @@ def risk(
     if data is not None:
         from leakbound.commands import own_records  # slow import
 
-        reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude}
-        reading |= {"categories": categories, "missing": missing}
-        private, _ = own_records.read_both(data, None, (resize, color, span), standardize, **reading)
+        private, _ = own_records.read_both(data, None, reading)
     counts = records or [len(private or ())]
     limits = probability or _LIMITS
     _check(counts, probability or ())

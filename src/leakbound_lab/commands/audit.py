@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from dataclasses import astuple
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,10 +12,12 @@ import typer
 
 from leakbound.accounting.risk import bound_text
 from leakbound.commands import record_options
+from leakbound.commands.option_groups import Offered
 from leakbound.commands.terminal import text_table
 from leakbound.registry import nearest
 from leakbound.storage.tables import SCORES, read_record, read_table
 from leakbound.words import printable
+from leakbound_lab.commands.audit_options import NETWORK, BoundOptions, NetworkOptions, network_option
 from leakbound_lab.config.reading import load
 from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.table import RunTable
@@ -23,14 +26,7 @@ from leakbound_lab.steps.job_settings import ConfigOption
 from leakbound_lab.steps.tabulate import MEMBERSHIP, membership_scores
 
 _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
-
-
-_NETWORK = "For a network of your own"
-
-
-def _option(metavar: str, text: str) -> Any:
-    """Make an option of an audit of the user's network."""
-    return typer.Option(metavar=metavar, rich_help_panel=_NETWORK, help=text)
+_READING = Offered(("label", "image", "resize", "color", "span", "exclude", "owner"))
 
 
 def audit(
@@ -38,90 +34,25 @@ def audit(
         str | None,
         typer.Argument(help="Name of a run of the workflow, e.g. digits/lenet/natural-4/n300-b32."),
     ] = None,
+    *,
     configfile: ConfigOption = Path("config/config.yaml"),
     confidence: Annotated[
         float, typer.Option(help="Confidence of each lower limit.", min=0.5, max=0.9999)
     ] = 0.95,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON instead of a table.")] = False,
-    checkpoint: Annotated[
-        Path | None,
-        _option(
-            "FILE",
-            "File of the network. The script's function load(path) reads it. Without such a function it must "
-            "be a file that torch.save wrote.",
-        ),
-    ] = None,
-    script: Annotated[
-        str | None,
-        _option(
-            "FILE:FUNCTION",
-            "Python file and a function in it. The function of (network, records, labels) returns logits of "
-            "all classes or a loss of each record. The file is executed with all your rights.",
-        ),
-    ] = None,
-    members: Annotated[
-        Path | None,
-        _option(
-            "PATH",
-            "Members, the records of the training: .npz with arrays records and labels, a folder with a "
-            "subfolder of images for each class, a Parquet file of images, or a table .csv or .parquet. Images "
-            "are levels from 0 to 255 of shape (n, colors, height, width), and classes are numbered in the "
-            "order of their names.",
-        ),
-    ] = None,
-    others: Annotated[
-        Path | None, _option("PATH", "Non-members of the same distribution, in the same form.")
-    ] = None,
-    references: Annotated[
-        Path | None,
-        _option(
-            "NPZ",
-            "Outputs of two or more reference networks for the same records: arrays members and others. In "
-            "addition, 1 for each record that a network was trained on and 0 for the rest: inside_members and "
-            "inside_others.",
-        ),
-    ] = None,
-    canaries: Annotated[
-        Path | None,
-        _option(
-            "NPZ", "Canaries: arrays records, labels, and included, which is 0 or 1 by a fair coin for each."
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        _option("EPSILON", "Bound to test: epsilon for adding or removing one record, at --delta."),
-    ] = None,
-    delta: Annotated[float | None, _option("DELTA", "Delta of --epsilon, 1e-5 by default.")] = None,
-    nats: Annotated[
-        float | None,
-        _option("NATS", "Bound to test: mean nats one use reveals about a record and its label."),
-    ] = None,
-    uses: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10**9,
-            rich_help_panel=_NETWORK,
-            help="Number of uses of each record, by which --nats is multiplied.",
-        ),
-    ] = 1,
-    out: Annotated[Path | None, _option("FILE", "Page to write, HTML. It must not exist.")] = None,
+    network: NetworkOptions,
+    bound: BoundOptions,
+    out: Annotated[Path | None, network_option("FILE", "Page to write, HTML. It must not exist.")] = None,
     seed: Annotated[
         int,
         typer.Option(
             min=0,
             max=2**32 - 1,
-            rich_help_panel=_NETWORK,
+            rich_help_panel=NETWORK,
             help="Seed of the split into halves and of the attack networks.",
         ),
     ] = 0,
-    label: record_options.LabelOption = "label",
-    image: record_options.ImageOption = "image",
-    resize: record_options.ResizeOption = None,
-    color: record_options.ColorOption = None,
-    span: record_options.RangeOption = None,
-    exclude: record_options.ExcludeOption = None,
-    owner: record_options.OwnerOption = None,
+    reading: Annotated[record_options.ReadingOptions, _READING],
 ) -> None:
     """Compare the leakage that attacks demonstrate with its bound. Exit with code 1 if the bound is exceeded.
 
@@ -133,26 +64,19 @@ def audit(
     Example: leakbound audit --checkpoint network.pt --script my_score.py:score --members mine --others
     public
     """
-    needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
-    more = (references, canaries, epsilon, delta, nats, out, resize, color, span, exclude, owner)
+    of_network = [*astuple(network), bound.epsilon, bound.delta, bound.nats, out]
+    of_network += [reading.resize, reading.color, reading.span, reading.exclude, reading.owner]
     if run is not None:
-        if any(value is not None for value in (*needed.values(), *more)):
+        if any(value is not None for value in of_network):
             raise typer.BadParameter(
                 f"RUN = {run!r}: is a run of the workflow; for a network of your own leave it out"
             )
         _audit_run(run, configfile, confidence, as_json)
-    elif checkpoint is None or script is None or members is None or others is None:
-        missing = ", ".join(name for name, value in needed.items() if value is None)
-        raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
     else:
-        from leakbound.records.pixels import PictureForm
-        from leakbound_lab.commands.audit_checkpoint import NetworkFiles, audit_checkpoint, stated_bound
+        from leakbound_lab.commands.audit_checkpoint import audit_checkpoint, network_files, stated_bound
 
-        bound = stated_bound(epsilon, delta, nats, uses)
-        files = NetworkFiles(checkpoint, script, members, others, references, canaries)
-        form = PictureForm(resize, color, span)
-        reading = {"label": label, "image": image, "form": form, "exclude": exclude or ()}
-        audit_checkpoint(files, bound, confidence, seed, out, as_json, owner=owner, **reading)
+        files = network_files(network)
+        audit_checkpoint(files, stated_bound(bound), confidence, seed, out, as_json, reading)
 
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:

@@ -23,14 +23,15 @@ from leakbound.accounting.coin_limits import DELTA, StatedBound
 from leakbound.accounting.statement import Statement
 from leakbound.commands import own_records, owners
 from leakbound.commands.files import refusing
+from leakbound.commands.record_options import ReadingOptions
 from leakbound.commands.terminal import counted, text_table
 from leakbound.records.arrays import is_array_file, read_arrays
-from leakbound.records.collection import read_collection
 from leakbound.records.records import DatasetError
 from leakbound.registry import nearest_path
 from leakbound.words import shown
 from leakbound_lab.attacks.membership.audited_records import ReferenceScores
 from leakbound_lab.attacks.membership.network_audit import NetworkAudit, audit_network
+from leakbound_lab.commands.audit_options import BoundOptions, NetworkOptions
 
 _LIMITS = ["coins of", "quantity", "lower limit", "bound", "at most", "coins", "guessed", "right"]
 _MEANING = """at most: limit if all coins had been guessed right; one network with so many records shows no more
@@ -59,14 +60,27 @@ class NetworkFiles:
     canaries: Path | None
 
 
-def stated_bound(
-    epsilon: float | None, delta: float | None, nats: float | None, uses: int
-) -> StatedBound | None:
+def network_files(options: NetworkOptions) -> NetworkFiles:
+    """Return the files of a network that is audited.
+
+    Raises:
+        BadParameter: If one is missing that an audit needs.
+    """
+    checkpoint, script, members, others = options.checkpoint, options.script, options.members, options.others
+    if checkpoint is None or script is None or members is None or others is None:
+        needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
+        missing = ", ".join(name for name, value in needed.items() if value is None)
+        raise typer.BadParameter(f"give a RUN of the workflow, or for a network of your own also {missing}")
+    return NetworkFiles(checkpoint, script, members, others, options.references, options.canaries)
+
+
+def stated_bound(options: BoundOptions) -> StatedBound | None:
     """Return the bound that the options state, or None.
 
     Raises:
         BadParameter: If the options contradict each other, or a number is out of range.
     """
+    epsilon, delta, nats, uses = options.epsilon, options.delta, options.nats, options.uses
     if epsilon is not None and nats is not None:
         raise typer.BadParameter(
             "--epsilon and --nats: an audit holds limits against one bound; give one of them"
@@ -87,25 +101,24 @@ def audit_checkpoint(
     seed: int,
     out: Path | None,
     as_json: bool,
-    *,
-    owner: str | None = None,
-    **reading: Any,
+    reading: ReadingOptions,
 ) -> None:
     """Audit a network, write the results, and exit with code 1 if the bound is contradicted.
 
-    With ``owner`` one record of each owner is audited, drawn by chance, so that records of one person are not
-    taken for independent ones. Further parameters are those of :func:`leakbound.records.collection.read_collection`.
+    With owners one record of each is audited, drawn by chance, so that records of one person are not taken for
+    independent ones.
 
     Raises:
         BadParameter: If a file or the script cannot be used.
     """
+    owner = reading.owner
     if out is not None:
         own_records.check_absent(out)
     if owner is not None and files.references is not None:
         raise typer.BadParameter(
             f"--owner {owner}: outputs of reference networks are of all records; leave --references out"
         )
-    members, others = _records(files, {**reading, "owner": owner})
+    members, others = _records(files, reading)
     group = 1
     if owner is not None:
         (members, group), (others, _) = _one_of_each_owner(files, members, others, seed)
@@ -139,7 +152,7 @@ def audit_checkpoint(
         raise typer.Exit(1)
 
 
-def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def _records(files: NetworkFiles, reading: ReadingOptions) -> list[tuple[Any, ...]]:
     """Read members and non-members: arrays as they are stored, or folders and tables as all commands read them.
 
     Raises:
@@ -147,15 +160,14 @@ def _records(files: NetworkFiles, reading: Mapping[str, Any]) -> list[tuple[Any,
         DatasetError: If a folder or table cannot be read.
     """
     pairs, forms = [], []
-    owner = reading["owner"]
-    reading = {name: value for name, value in reading.items() if name != "owner"}
+    owner = reading.owner
     for option, path in (("members", files.members), ("others", files.others)):
         if not path.exists():
             raise typer.BadParameter(f"--{option} {path}: it is not there{nearest_path(path)}")
         if path.is_dir() or (path.is_file() and not is_array_file(path)):
-            left_out = owners.left_out(path, owner, [*reading["exclude"]]) or ()
+            values_alone = owners.without_owner_column(path, reading)
             with refusing(f"--{option}", DatasetError):
-                held = read_collection(path, labelled=True, **{**reading, "exclude": left_out})
+                held = own_records.read_as(path, values_alone, labelled=True)
             pairs.append(
                 (
                     held.values,

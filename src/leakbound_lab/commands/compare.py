@@ -11,7 +11,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,6 +28,7 @@ from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import Natural
 from leakbound.commands import own_records, owners, record_options, sheets
 from leakbound.commands.files import refusing
+from leakbound.commands.option_groups import Offered
 from leakbound.records.records import first_copies
 from leakbound_lab.config import comparing
 from leakbound_lab.config.comparing import OwnImages
@@ -51,6 +52,20 @@ if TYPE_CHECKING:
 _EMBEDDED = "digits"
 _DATA = "LEAKBOUND_DATA"
 _ROOT = Path(__file__).parents[3]  # clone of the repository that holds the workflow
+_READING = Offered(("label", "resize", "color", "span", "image", "exclude", "categories", "missing", "owner"))
+
+
+@dataclass(frozen=True)
+class _ReadingOptions(record_options.ReadingOptions):
+    """How records are read that the workflow prepares. No public records give medians for missing values."""
+
+    missing: Annotated[
+        Literal["drop", "keep"] | None,
+        typer.Option(
+            help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. "
+            "keep: such numbers are measurements. Default: refuse them."
+        ),
+    ] = None
 
 
 def compare(
@@ -62,6 +77,7 @@ def compare(
             ".mat or IDX; or the word digits for the images in the package."
         ),
     ],
+    *,
     name: Annotated[
         str | None, typer.Option(help="Name of the results' folder. Default: compare_ and the file's name.")
     ] = None,
@@ -77,21 +93,7 @@ def compare(
         Literal["uploads", "weights"],
         typer.Option(help="What the attacker sees: each upload, as a server, or the last weights alone."),
     ] = "uploads",
-    label: record_options.LabelOption = "label",
-    resize: record_options.ResizeOption = None,
-    color: record_options.ColorOption = None,
-    span: record_options.RangeOption = None,
-    image: record_options.ImageOption = "image",
-    exclude: record_options.ExcludeOption = None,
-    categories: record_options.CategoriesOption = None,
-    missing: Annotated[
-        Literal["drop", "keep"] | None,
-        typer.Option(
-            help="Missing values of a table, and numbers such as -999 in their place. drop: leave out the record. "
-            "keep: such numbers are measurements. Default: refuse them."
-        ),
-    ] = None,
-    owner: record_options.OwnerOption = None,
+    reading: Annotated[_ReadingOptions, _READING],
     standardize: Annotated[
         bool, typer.Option(help="Standardize by the attacker's records. Otherwise values must be in -1 to 1.")
     ] = True,
@@ -127,15 +129,9 @@ def compare(
     preset = _preset(name, records)
     home = _ROOT / "results" / preset
     target = home / "compare.yaml"
-    reading: dict[str, Any] = {"label": label, "image": image, "exclude": exclude or ()}
-    encoded = {"categories": categories or (), "missing": missing}
     attacked = {"members": members, "seed": seed, "sees": sees}
     of = records if records == _EMBEDDED else os.path.realpath(records)
-    form = {"resize": resize, "color": color, "range": span, "standardize": standardize}
-    options: dict[str, object] = {"records": of, **form, **reading, **attacked, "label-nats": label_nats}
-    options |= {name: value for name, value in {**encoded, "owner": owner}.items() if value}
-    reading |= {**encoded, "owner": owner}
-    inputs = [f"{name} {json.dumps(value)}" for name, value in options.items()]
+    inputs = _inputs(of, reading, standardize=standardize, **attacked, **{"label-nats": label_nats})
     if target.is_file():
         made = re.search(r"^# Inputs: (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
         if made and (other := [text for text in made[1].split("; ") if text not in inputs]):
@@ -148,7 +144,7 @@ def compare(
     else:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)  # copies of private records, and a page with some
         try:
-            images, folder = _records_of(records, home, (resize, color, span), standardize, seed, **reading)
+            images, folder = _records_of(records, home, reading, standardize, seed)
             dataset = replace(images, label_nats=label_nats), folder
             _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, inputs)
         except BaseException:
@@ -178,6 +174,17 @@ def compare(
     if running.returncode:
         raise typer.Exit(running.returncode)
     _write_page(config, home)
+
+
+def _inputs(records: str, reading: _ReadingOptions, *, standardize: bool, **further: object) -> list[str]:
+    """List the options that a configuration is for, as its head names them."""
+    form = {"resize": reading.resize, "color": reading.color, "range": reading.span}
+    columns = {"label": reading.label, "image": reading.image, "exclude": reading.exclude or ()}
+    options = {"records": records, **form, "standardize": standardize, **columns, **further}
+    # Later options are named if they are given, so that what was written before they came is resumed.
+    later = {"categories": reading.categories, "missing": reading.missing, "owner": reading.owner}
+    options |= {name: value for name, value in later.items() if value}
+    return [f"{name} {json.dumps(value)}" for name, value in options.items()]
 
 
 def _preset(name: str | None, records: str) -> str:
@@ -259,7 +266,7 @@ def _check_owners(records: str, images: OwnImages) -> None:
 
 
 def _records_of(
-    records: str, home: Path, form: record_options.Form, standardize: bool, seed: int, **reading: Any
+    records: str, home: Path, reading: _ReadingOptions, standardize: bool, seed: int
 ) -> tuple[OwnImages, Path | None]:
     """Copy the records, and return facts about them with the folder, None for those of the package.
 
@@ -272,14 +279,15 @@ def _records_of(
 
     path = record_options.path_of(records)
     folder = home / "records"
+    owner = reading.owner
     if is_table(path):
-        if any(form):
+        if reading.resize or reading.color or reading.span:
             raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
-        encoded = {name: reading[name] for name in ("categories", "missing")}
-        owner = reading["owner"]
-        exclude = owners.left_out(path, owner, [*reading["exclude"]]) or ()
-        table = load_table(path, reading["label"], exclude, **encoded)
-        changed = bool(reading["exclude"] or any(encoded.values()))
+        exclude = owners.without_owner_column(path, reading).exclude or ()
+        table = load_table(
+            path, reading.label, exclude, categories=reading.categories or (), missing=reading.missing
+        )
+        changed = bool(reading.exclude or reading.categories or reading.missing)
         whose = {}
         if owner is not None:
             whose = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
@@ -290,15 +298,14 @@ def _records_of(
             sys.stderr.write(f"leakbound: {path}: {table.left_out} records lack something and are left out\n")
         if advice := table.advice():
             sys.stderr.write(f"leakbound: {advice}\n")
-        settings = {"path": name, "label": reading["label"], "standardize": standardize}
+        settings = {"path": name, "label": reading.label, "standardize": standardize}
         settings |= {} if owner is None else {"owner": owner}
         rows, columns = table.values.shape[1:]
         most = _most_records(table.values, whose[owner]) if owner is not None else 1
         return OwnImages("own", "table_shown", train, test, rows, columns, settings, most=most), folder
-    owner = reading.pop("owner")
-    if form[0] not in (None, *comparing.SIDES):
+    if reading.resize not in (None, *comparing.SIDES):
         raise typer.BadParameter(
-            f"--resize {form[0]}: a comparison computes covariances of all values, so give one of "
+            f"--resize {reading.resize}: a comparison computes covariances of all values, so give one of "
             f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of "
             "these"
         )
@@ -307,7 +314,7 @@ def _records_of(
             raise typer.BadParameter(f"--owner {owner}: nobody knows whose the {_EMBEDDED} are")
         digits = ORIGINALS[_EMBEDDED]
         return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
-    collection, _ = own_records.read_both(path, None, form, labelled=True, **reading)
+    collection, _ = own_records.read_both(path, None, reading, labelled=True)
     if owner is not None:
         collection = replace(collection, owners=owners.owners_of(collection, owner))
     folder.mkdir(parents=True, exist_ok=True)
