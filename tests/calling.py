@@ -22,6 +22,8 @@ from leakbound.commands.command_line import main
 from leakbound.registry import Registry
 from leakbound_lab import registries
 from leakbound_lab.config.defenses import Defense
+from leakbound_lab.config.messages import parse
+from leakbound_lab.config.settings import Settings
 from leakbound_lab.config.training import TrainingConfig, TrainingSettings
 from leakbound_lab.jobs.job import Job, Step
 from leakbound_lab.steps.step_command import run_step
@@ -95,6 +97,21 @@ def training_arguments(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {"training": TrainingSettings(**values, config=config), "keeps_all": plain.get("keeps_all", False)}
 
 
+def arguments_of(step: Step, plain: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a step takes by name, from plain values as a configuration has them. None if it checks plain ones."""
+    if step.settings is not None:
+        return None
+    hints = get_type_hints(step.command)
+    return {name: _argument(hints[name], value) for name, value in plain.items() if name in hints}
+
+
+def _argument(kind: Any, value: Any) -> Any:
+    """A part of a configuration, read as that of a file is, or another value."""
+    if inspect.isclass(kind) and issubclass(kind, Settings):
+        return parse(kind, value, "settings")
+    return TypeAdapter(kind).validate_python(value)
+
+
 def step_called(
     name: str, settings: Any, files: Mapping[str, object], arguments: Mapping[str, Any] | None = None
 ) -> Outcome:
@@ -118,7 +135,7 @@ def step_called(
 
     @program.command()
     def _() -> None:
-        run_step(step, settings, options, arguments)
+        run_step(step, settings, options, arguments_of(step, settings) if arguments is None else arguments)
 
     return called(program=lambda: main(program))
 

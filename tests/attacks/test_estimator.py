@@ -15,7 +15,7 @@ from leakbound_lab.attacks.learned_estimate.estimator_training import scene_of, 
 from leakbound_lab.config.attacks import EstimatorConfig
 from leakbound_lab.datasets import ImageDataset
 from leakbound_lab.datasets.splits import Drawing, Split
-from leakbound_lab.steps.estimator import EstimatorSettings, estimator
+from leakbound_lab.steps.estimator import estimator
 
 SHAPE = (1, 8, 8)
 SIZE = 64
@@ -169,7 +169,8 @@ def test_training_never_sees_members(tmp_path):
     storage.write_arrays(tmp_path / "moments", moments.arrays(), {"covariance_of": "aux"})
     spectrum = SHAPES.get("natural").decompose(moments)
     storage.write_arrays(tmp_path / "spectrum", spectrum.arrays(), {**spectrum.metadata(), "covariance_of": "aux"})
-    settings = {"config": {"steps": 2, "width": 4, "batch_size": 4, "capacities": [30.0, 300.0]}, "seed": 0}
+    config = EstimatorConfig(steps=2, width=4, batch_size=4, capacities=(30.0, 300.0))
+    settings = {"config": config.model_dump(mode="json"), "seed": 0}
     found = []
     for name, private in (("clean", images[50:]), ("poisoned", np.full_like(images[50:], np.nan))):
         part = Split(private, labels)
@@ -178,7 +179,7 @@ def test_training_never_sees_members(tmp_path):
         storage.write_arrays(tmp_path / name, dataset.arrays(), told)
         files = {"out": tmp_path / f"{name}.safetensors", "provenance": tmp_path / f"{name}.json"}
         known = {"moments": tmp_path / "moments", "spectra": {"natural": tmp_path / "spectrum"}}
-        estimator(EstimatorSettings.model_validate(settings), settings, dataset=tmp_path / name, **known, **files)
+        estimator(config, 0, settings, dataset=tmp_path / name, **known, **files)
         found.append(storage.read_arrays(files["out"]))
         assert storage.read_json(files["provenance"])["released"][0]["covered"]
     assert all(np.isfinite(array).all() for array in found[0].values())

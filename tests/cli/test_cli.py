@@ -334,7 +334,6 @@ def test_command_that_is_not_there_is_named(words, message):
         ({}, "spectrum", "`leakbound step prepare`"),
         ({}, "none", "cannot be read"),
         ({"device": "cuda"}, "digits", "no CUDA"),
-        ({"covariance": "all"}, "digits", "settings of the job: covariance"),
     ],
 )
 def test_mistake_ends_with_its_message_and_leaves_nothing(prepared, monkeypatch, settings, dataset, message):

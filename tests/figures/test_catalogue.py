@@ -3,7 +3,7 @@
 import json
 import re
 import runpy
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,11 @@ import pytest
 
 from images import gathered
 from leakbound import storage
-from leakbound_lab.config.messages import parse
+from leakbound_lab.config import reading
 from leakbound_lab.config.studies import IllustrationConfig
-from leakbound_lab.jobs.job import Job
 from leakbound_lab.registries import ILLUSTRATIONS
-from leakbound_lab.steps.plot import PlotSettings, write_figure
+from leakbound_lab.steps.job_list import job_list
+from leakbound_lab.steps.plot import write_figure
 from verdicts import evaluate
 from whole_catalogue import whole_catalogue
 
@@ -70,12 +70,17 @@ def test_the_catalogue_has_every_figure_and_table_of_the_main_paper():
     assert {*(f"tan2024/fig{number:02d}" for number in range(3, 34)), "tan2024/table02"} <= set(FIGURES)
 
 
-@pytest.mark.parametrize("key", FIGURES)
-def test_panels_have_the_order_of_the_catalogue_where_a_job_draws_them(key):
-    figure = FIGURES[key]
-    job = Job("plot", key, PurePosixPath("results"), {"figure": figure.model_dump(mode="json", exclude={"claims"})})
-    received = parse(PlotSettings, job.settings, "plot").figure.options
-    assert json.dumps(received) == json.dumps(figure.options)  # with the order of every key
+def test_a_job_draws_the_figure_of_the_catalogue_whose_options_it_states_in_their_order():
+    config = reading.load(ROOT / "config" / "small.yaml")
+    drawing = job_list(config).of("plot")
+    assert len(drawing) > 50
+    catalogue = {f"{each.paper}/{each.id}": each for each in reading.load_catalogue(config.catalogue, config).figures}
+    for job in drawing:
+        figure = catalogue[job.name]
+        assert job.arguments["figure"] == figure.model_copy(update={"claims": ()})
+        told = json.loads(job.settings_text())["figure"]
+        assert told == json.loads(figure.model_dump_json(exclude={"claims"}))
+        assert json.dumps(told["options"]) == json.dumps(figure.options)  # with the order of every key, as of panels
 
 
 @pytest.mark.parametrize("key", KEPT)

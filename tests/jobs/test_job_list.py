@@ -1,4 +1,5 @@
 import copy
+import inspect
 from collections import Counter
 from dataclasses import fields, replace
 from functools import cache
@@ -267,6 +268,7 @@ def test_every_job_is_told_what_its_command_accepts_and_reads_what_exactly_one_o
         told = jobs.steps[job.step].settings
         if job.step != "report" and told is not None:  # told the whole configuration, or values of it
             parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
+        assert {*(job.arguments or ())} <= {*inspect.signature(jobs.steps[job.step].command).parameters}
     written = Counter(file for job in jobs for file in job.outputs.values())
     assert set(written.values()) == {1}
     assert all(file in written for job in jobs for file in job.input_files())

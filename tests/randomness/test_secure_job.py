@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from calling import training_arguments
+from calling import arguments_of, training_arguments
 from leakbound import storage
 from leakbound.randomness.seeding import derive_seed
 from leakbound_lab.steps.job_list import all_steps
@@ -21,7 +21,7 @@ DEFENSES = {"white": {"mechanism": "channel", "shape": "white"}, "dpsgd": {"mech
 
 def call(command: str, settings: dict, **files: object) -> None:
     """Call a step with settings and files."""
-    arguments = training_arguments(settings) if command == "train" else None
+    arguments = training_arguments(settings) if command == "train" else arguments_of(STEPS[command], settings)
     run_step(STEPS[command], settings, files, arguments)
 
 

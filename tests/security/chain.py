@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calling import done, job_called
+from calling import arguments_of, done, job_called
 from leakbound_lab.config import reading
 from leakbound_lab.jobs.job import Job, JobList
 from leakbound_lab.steps.job_list import all_steps, job_list
@@ -33,7 +33,7 @@ STEPS = {one.name: one for one in all_steps()}
 
 def step(name: str, settings: dict, **files: Path) -> None:
     """Call a step with its settings and its files."""
-    run_step(STEPS[name], settings, files)
+    run_step(STEPS[name], settings, files, arguments_of(STEPS[name], settings))
 
 
 def run_jobs(

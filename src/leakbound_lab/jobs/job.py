@@ -104,15 +104,17 @@ def new_job(
         config: A checked configuration.
         step: Kind of the job.
         name: Name of the job.
-        settings: Everything except files and arguments on which the job depends, as plain values.
-        arguments: Settings that the function of the step takes by name, each a plain value or one with a method
-            ``plain``.
+        settings: Everything except files and arguments on which the job depends, as plain values. An argument is among
+            them if its plain form leaves something out.
+        arguments: Settings that the function of the step takes by name, each a plain value, a part of the
+            configuration, or one with a method ``plain``.
         uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
         modules: Modules that the command finds by other means, for the code fingerprint.
         facts: Inputs, purpose, work and ``part_of`` of the job.
     """
     for argument, value in (arguments or {}).items():
-        settings = {**settings, **(value.plain() if hasattr(value, "plain") else {argument: value})}
+        if argument not in settings:
+            settings = {**settings, **_plain(argument, value)}
     looked_up = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
@@ -123,6 +125,14 @@ def new_job(
             from_outside[kind] = {used: target for used, target in targets.items() if used in declared[kind]}
         settings = {**settings, "plugins": {kind: paths for kind, paths in from_outside.items() if paths}}
     return Job(step, name, config.root, settings, arguments, modules=tuple(looked_up), **facts)
+
+
+def _plain(argument: str, value: Any) -> dict[str, Any]:
+    """Return an argument of a step as plain values, by their names."""
+    if hasattr(value, "plain"):
+        plain: dict[str, Any] = value.plain()
+        return plain
+    return {argument: value.model_dump(mode="json") if isinstance(value, Settings) else value}
 
 
 @dataclass(frozen=True)

@@ -6,29 +6,18 @@ import time
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from pydantic import Field
 
 from leakbound import storage
 from leakbound.commands.files import read_spectrum
-from leakbound_lab.config.settings import Level, Name
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.steps.inputs import covariance_of, read_moments, refuse_excess, write_provenance
-from leakbound_lab.steps.job_settings import JobSettings
 
 logger = logging.getLogger("leakbound")
 REFUSED = 1.25  # as leakbound.channels.observed says, which loads too much for a list of jobs
 _TOLERANCE = 0.02  # share of κ by which the members' own distribution may differ without a warning
-
-
-class CalibrateSettings(JobSettings):
-    """A shape of noise at one capacity in nats."""
-
-    shape: Name
-    capacity: Annotated[Level, Field(gt=0)]
-    accept_capacity: Annotated[float, Field(ge=1.0)] = REFUSED
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -39,7 +28,12 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "calibrate",
             name,
-            {"shape": shape, "capacity": channel.capacity, "accept_capacity": table.config.accept_capacity},
+            {},
+            arguments={
+                "shape": shape,
+                "capacity": channel.capacity,
+                "accept_capacity": table.config.accept_capacity,
+            },
             inputs={
                 "spectrum": table.file("spectrum", channel.spectrum),
                 "members": table.moments(channel.dataset, "members"),
@@ -56,46 +50,52 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
 
 
 def calibrate(
-    settings: CalibrateSettings,
+    shape: str,
+    capacity: float,
     plain: dict[str, Any],
     spectrum: Path,
     members: Path,
     out: Path,
     provenance: Path,
+    accept_capacity: float = REFUSED,
 ) -> None:
     """Find the noise that reveals at most the given capacity, and check the stored channel.
 
     The channel states its capacity under the distribution that it is made from. The capacity under the
     members' own distribution is a statistic of the members. It is only in the provenance, which stays with
     the results.
+
+    Args:
+        shape: Name of the shape of noise.
+        capacity: Nats that a use may reveal, > 0.
+        plain: These settings as plain values, for the provenance.
+        spectrum: Spectrum of the shape to read.
+        members: Mean and covariance of the members to read.
+        out: Channel to write.
+        provenance: Record to write.
+        accept_capacity: Multiple of ``capacity``, >= 1, above which the members' own is refused.
     """
     from leakbound.channels.channel import channel_capacity
     from leakbound.registry import SHAPES
 
     began = time.time()
     source = read_spectrum(spectrum)
-    if source.shape != settings.shape:
-        raise typer.BadParameter(
-            f"{spectrum}: is the spectrum of the shape {source.shape}, not of {settings.shape}"
-        )
-    channel = SHAPES.get(settings.shape).calibrate(source, settings.capacity)
+    if source.shape != shape:
+        raise typer.BadParameter(f"{spectrum}: is the spectrum of the shape {source.shape}, not of {shape}")
+    channel = SHAPES.get(shape).calibrate(source, capacity)
     reached = channel_capacity(channel, source)
-    if reached > settings.capacity:
-        raise RuntimeError(
-            f"{settings.shape}: the noise reveals {reached} nats, more than {settings.capacity}"
-        )
+    if reached > capacity:
+        raise RuntimeError(f"{shape}: the noise reveals {reached} nats, more than {capacity}")
     metadata = {"reached": repr(reached), "covariance_of": covariance_of(spectrum)}
     of_members = channel_capacity(channel, read_moments(members))
-    warning = _warning(of_members, settings.capacity)
+    warning = _warning(of_members, capacity)
     if warning is not None:  # without the number, a statistic of the members, because more people read logs
         logger.warning(
             "%s: the members' own covariance changes its capacity by more than 2 %%: see %s", out, provenance
         )
-    refuse_excess(
-        of_members > settings.accept_capacity * settings.capacity, members, settings.accept_capacity
-    )
-    if settings.accept_capacity != REFUSED:
-        metadata["accept_capacity"] = repr(settings.accept_capacity)
+    refuse_excess(of_members > accept_capacity * capacity, members, accept_capacity)
+    if accept_capacity != REFUSED:
+        metadata["accept_capacity"] = repr(accept_capacity)
     storage.write_arrays(out, channel.arrays(), {**channel.metadata(), **metadata})
     write_provenance(
         provenance,
@@ -104,7 +104,7 @@ def calibrate(
         None,
         began,
         private=bool(storage.read_metadata(members, sealed=False).get("secret")),
-        capacity=settings.capacity,
+        capacity=capacity,
         reached=reached,
         capacity_of_members=of_members if math.isfinite(of_members) else None,
         warning=warning,
@@ -124,4 +124,4 @@ def _warning(of_members: float, capacity: float) -> str | None:
     )
 
 
-STEP = Step(CalibrateSettings, calibrate, jobs)
+STEP = Step(None, calibrate, jobs)

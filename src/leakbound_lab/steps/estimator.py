@@ -9,31 +9,22 @@ from typing import Any
 from leakbound import storage
 from leakbound.commands.files import read_spectrum
 from leakbound_lab.config.attacks import EstimatorConfig
-from leakbound_lab.config.settings import Seed
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.steps.inputs import covariance_of, read_dataset, read_moments, write_provenance
-from leakbound_lab.steps.job_settings import JobSettings
 
 _FOLDS = 4  # parts of the records, each with moments and axes of its own
-
-
-class EstimatorSettings(JobSettings):
-    """Training of one network for all channels of a dataset."""
-
-    config: EstimatorConfig
-    seed: Seed
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each dataset with channels whose gradients are inverted."""
     config = table.config
-    settings = config.attacks.gradient_inversion.estimator.model_dump(mode="json")
     for dataset, families in table.estimators().items():
         yield new_job(
             config,
             "estimator",
             dataset,
-            {"config": settings, "seed": config.seed},
+            {},
+            arguments={"config": config.attacks.gradient_inversion.estimator, "seed": config.seed},
             inputs={
                 "dataset": table.file("prepare", dataset),
                 "moments": table.moments(dataset, "aux"),
@@ -56,7 +47,8 @@ def _work(table: RunTable, dataset: str, families: int) -> Iterable[Work]:
 
 
 def estimator(
-    settings: EstimatorSettings,
+    config: EstimatorConfig,
+    seed: int,
     plain: dict[str, Any],
     dataset: Path,
     moments: Path,
@@ -73,12 +65,7 @@ def estimator(
     sources = [read_spectrum(path) for path in spectra.values()]
     shrinkage = read_moments(moments).shrinkage
     trained = train_estimator(
-        images.aux.images,
-        sources,
-        settings.config,
-        shrinkage=shrinkage,
-        seed=settings.seed,
-        dataset=images.name,
+        images.aux.images, sources, config, shrinkage=shrinkage, seed=seed, dataset=images.name
     )
     storage.write_arrays(out, trained.arrays(), trained.metadata())
     inputs = {
@@ -91,4 +78,4 @@ def estimator(
     write_provenance(provenance, plain, inputs, None, began, released=released)
 
 
-STEP = Step(EstimatorSettings, estimator, jobs)
+STEP = Step(None, estimator, jobs)

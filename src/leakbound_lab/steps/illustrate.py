@@ -5,24 +5,14 @@ from functools import partial
 from pathlib import Path
 
 from leakbound import storage
-from leakbound_lab.config.settings import Name, Seed
 from leakbound_lab.config.studies import IllustrationConfig
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.steps.inputs import read_dataset, read_moments
-from leakbound_lab.steps.job_settings import JobSettings
 
 _PRODUCTS = {"covariance_leak": 70, "personalized_cost": 12, "shapes": 13}
 """Time on CIFAR-10 in products of its covariance with itself. The first is for each replica."""
 
 _WITHOUT_DATA = ("capacity_surface", "toy_example", "weights")
-
-
-class IllustrateSettings(JobSettings):
-    """An illustration."""
-
-    illustration: Name
-    config: IllustrationConfig
-    seed: Seed
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -37,7 +27,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             config,
             "illustrate",
             name,
-            {"illustration": name, "config": settings.model_dump(mode="json"), "seed": config.seed},
+            {},
+            arguments={"illustration": name, "config": settings, "seed": config.seed},
             inputs=inputs,
             # Some compare all built-in shapes, whether levels lists them or not.
             uses={"illustrations": [name], "shapes": ["natural", *settings.levels]},
@@ -54,21 +45,28 @@ def _work(table: RunTable, name: str, settings: IllustrationConfig) -> Iterable[
 
 
 def illustrate(
-    settings: IllustrateSettings, out: Path, dataset: Path | None = None, moments: Path | None = None
+    illustration: str,
+    config: IllustrationConfig,
+    seed: int,
+    out: Path,
+    dataset: Path | None = None,
+    moments: Path | None = None,
 ) -> None:
     """Compute the rows of a figure that needs no training."""
     from leakbound_lab.registries import ILLUSTRATIONS
 
-    name = settings.illustration
-    if None in (dataset, moments) and name in ILLUSTRATIONS.builtin and name not in _WITHOUT_DATA:
-        raise ValueError(f"illustrations.{name}.dataset is missing: name the dataset that is to be shown")
-    rows = ILLUSTRATIONS.get(name)(
-        settings.config,
+    needs_data = illustration in ILLUSTRATIONS.builtin and illustration not in _WITHOUT_DATA
+    if needs_data and None in (dataset, moments):
+        raise ValueError(
+            f"illustrations.{illustration}.dataset is missing: name the dataset that is to be shown"
+        )
+    rows = ILLUSTRATIONS.get(illustration)(
+        config,
         dataset=None if dataset is None else read_dataset(dataset),
         moments=None if moments is None else read_moments(moments),
-        seed=settings.seed,
+        seed=seed,
     )
     storage.write_rows(out, rows)
 
 
-STEP = Step(IllustrateSettings, illustrate, jobs)
+STEP = Step(None, illustrate, jobs)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from pydantic import Field
 
 from leakbound import storage
 from leakbound_lab.config.catalogue import FigureConfig
-from leakbound_lab.config.settings import Name
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.registries import PLOTS
-from leakbound_lab.steps.job_settings import JobSettings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,14 +20,6 @@ if TYPE_CHECKING:
 _WITHHELD = (
     "pictures of {} are left out: the reader does not say that they may be published (publishable = True)"
 )
-
-
-class PlotSettings(JobSettings):
-    """A figure."""
-
-    figure: FigureConfig
-    readers: dict[Name, Name] = Field(default_factory=dict)
-    ran: dict[Name, Any] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -42,9 +31,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "plot",
             key,
-            {
-                # Claims do not change the picture.
-                "figure": figure.model_dump(mode="json", exclude={"claims"}),
+            {"figure": figure.model_dump(mode="json", exclude={"claims"})},  # which do not change the picture
+            arguments={
+                "figure": figure.model_copy(update={"claims": ()}),
                 "readers": readers,
                 "ran": ran if figure.facts else {},
             },
@@ -56,8 +45,26 @@ def jobs(table: RunTable) -> Iterator[Job]:
         )
 
 
-def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) -> None:
-    """Draw one figure from its rows, without pictures of records that may not be published."""
+def plot(
+    figure: FigureConfig,
+    readers: Mapping[str, str],
+    ran: Mapping[str, Any],
+    rows: Path,
+    svg: Path,
+    png: Path,
+    shown: Path,
+) -> None:
+    """Draw one figure from its rows, without pictures of records that may not be published.
+
+    Args:
+        figure: Entry of the catalogue.
+        readers: Dataset to the name of its reader.
+        ran: Sections of the configuration that the figure's notes are about.
+        rows: Table to read.
+        svg: Picture to write.
+        png: The same in pixels, next to it.
+        shown: Table to write, of the rows that the figure shows.
+    """
     from leakbound_lab.claims.selection import select, shown_rows
     from leakbound_lab.datasets.records import withheld
     from leakbound_lab.figures.notes import notes, with_epsilon
@@ -65,14 +72,13 @@ def plot(settings: PlotSettings, rows: Path, svg: Path, png: Path, shown: Path) 
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
-    figure = settings.figure
     table = storage.read_rows(rows)
     points = with_epsilon(shown_rows(figure, table), table)
     if points.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
-    if private := withheld(table, settings.readers):  # what is measured on such a picture names it, too
+    if private := withheld(table, readers):  # what is measured on such a picture names it, too
         points = points[~points["dataset"].isin(private)] if "dataset" in points else points[:0]
-    write_figure(figure, points, stem, private, notes(figure, table, settings.ran))
+    write_figure(figure, points, stem, private, notes(figure, table, ran))
     storage.write_rows(shown, points)
 
 
@@ -127,4 +133,4 @@ def picture_of(figure: FigureConfig, rows: pd.DataFrame, withheld: Sequence[str]
     return PLOTS.get(figure.plot)(rows, options=figure.options)
 
 
-STEP = Step(PlotSettings, plot, jobs, final=True)
+STEP = Step(None, plot, jobs, final=True)

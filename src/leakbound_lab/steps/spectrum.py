@@ -7,17 +7,8 @@ from pathlib import Path
 from leakbound import storage
 from leakbound.commands.files import refusing
 from leakbound_lab.config.data import BoxWeights, image_shape
-from leakbound_lab.config.settings import Name
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.steps.inputs import covariance_of, read_moments
-from leakbound_lab.steps.job_settings import JobSettings
-
-
-class SpectrumSettings(JobSettings):
-    """A shape of noise, and its weights if it has any."""
-
-    shape: Name
-    weights: BoxWeights
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -28,7 +19,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
             table.config,
             "spectrum",
             name,
-            {"shape": shape, "weights": channel.settings.weights.model_dump(mode="json")},
+            {},
+            arguments={"shape": shape, "weights": channel.settings.weights},
             inputs={"moments": table.moments(channel.dataset)},
             uses={"shapes": [shape]},
             purpose="data and channels",
@@ -43,21 +35,30 @@ def _work(table: RunTable, dataset: str) -> Iterable[Work]:
     yield Work("disk", 8 * pixels**2)
 
 
-def spectrum(settings: SpectrumSettings, moments: Path, out: Path) -> None:
-    """Decompose a covariance as far as a shape of noise needs it, once for all capacities."""
+def spectrum(shape: str, weights: BoxWeights, moments: Path, out: Path) -> None:
+    """Decompose a covariance as far as a shape of noise needs it, once for all capacities.
+
+    Args:
+        shape: Name of the shape.
+        weights: Rectangle with more noise, for a shape that takes weights.
+        moments: Mean and covariance to read.
+        out: Spectrum to write.
+    """
     from leakbound.channels.shapes import box_weights
     from leakbound.registry import SHAPES
 
-    shape = SHAPES.get(settings.shape)
+    kind = SHAPES.get(shape)
     estimated = read_moments(moments)
-    weights = None
-    if shape.takes_weights:
+    relative_variances = None
+    if kind.takes_weights:
         with refusing(moments):
             colors, side = image_shape(estimated.dimension)
-        rows, columns = settings.weights.on(side)
-        weights = box_weights(colors, side, side, rows=rows, columns=columns, weight=settings.weights.weight)
-    result = shape.decompose(estimated, weights=weights)
+        rows, columns = weights.on(side)
+        relative_variances = box_weights(
+            colors, side, side, rows=rows, columns=columns, weight=weights.weight
+        )
+    result = kind.decompose(estimated, weights=relative_variances)
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 
 
-STEP = Step(SpectrumSettings, spectrum, jobs)
+STEP = Step(None, spectrum, jobs)

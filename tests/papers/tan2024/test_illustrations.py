@@ -19,7 +19,7 @@ from leakbound_lab.datasets.portrait import portrait
 from leakbound_lab.papers.tan2024 import closed_forms, covariance_leaks, noisy_pictures
 from leakbound_lab.papers.tan2024.covariance_leaks import gaussian_auc
 from leakbound_lab.registries import ILLUSTRATIONS
-from leakbound_lab.steps.illustrate import IllustrateSettings, illustrate
+from leakbound_lab.steps.illustrate import illustrate
 
 NOTHING = IllustrationConfig()
 SHAPE_NAMES = ("natural", "white", "personalized", "least_power", "rate_distortion")
@@ -161,7 +161,7 @@ def test_the_portrait_has_no_form_for_images_of_two_colors():
 @pytest.mark.parametrize("name", ["compression", "shapes", "noisy_images"])
 def test_an_illustration_of_data_names_the_missing_dataset_or_levels(name, digits, moments):
     with pytest.raises(ValueError, match=rf"illustrations.{name}.dataset is missing"):
-        illustrate(IllustrateSettings(illustration=name, config=NOTHING, seed=0), Path("rows.parquet"))
+        illustrate(name, NOTHING, 0, Path("rows.parquet"))
     with pytest.raises(ValueError, match=rf"illustrations.{name}.levels"):
         ILLUSTRATIONS.get(name)(NOTHING, dataset=digits, moments=moments, seed=0)
 
