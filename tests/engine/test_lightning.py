@@ -101,6 +101,18 @@ def test_a_validation_on_clean_records_of_the_training_is_refused(again, tmp_pat
     assert engine.uses["train"].max() >= 2
 
 
+def test_predictions_for_clean_records_of_the_training_are_refused(tmp_path):
+    """Those of a test were, and predictions of the same records were given out beside the same bound."""
+    engine, model = engine_of(seed=5), Model()
+    model.predict_step = lambda batch: model.layer(batch[0])
+    run = trainer(tmp_path, ChannelCallback(engine), 1)
+    run.fit(model, engine.protect(batches(private())))
+    with pytest.raises(GuaranteeError, match="the prediction loader reads 20 records that are trained on"):
+        run.predict(model, batches(private()))
+    assert len(run.predict(model, engine.protect(batches(private())))) > 0
+    assert engine.uses["train"].tolist() == [2] * 20
+
+
 def test_a_checkpoint_without_counts_is_not_resumed(tmp_path):
     """19.1 nats were once told where 20.7 had been released."""
     run = trainer(tmp_path, ChannelCallback(first := engine_of()), 1)

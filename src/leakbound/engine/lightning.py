@@ -57,6 +57,14 @@ class ChannelCallback(Callback):
         """
         check_evaluation(self.engine, trainer.test_dataloaders, "test")
 
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """Refuse predictions for the records of the training as they are.
+
+        Raises:
+            GuaranteeError: If a loader reads some.
+        """
+        check_evaluation(self.engine, trainer.predict_dataloaders, "prediction")
+
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Log what has leaked, and stop once records have no uses left."""
         check_training(self.engine, trainer.train_dataloader)  # it may have been loaded again
