@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from scipy.optimize import brentq
 from scipy.special import bdtr
 
@@ -369,14 +369,16 @@ def warn_of_samples(sampler: Any, records: int, planned: int) -> None:
     )
 
 
-def warn_of_owners(records: int, fits: int, plan: Any) -> None:
-    """Warn before the first release that a plan is for fewer records of an owner than there are.
+def warn_of_owners(owners: Sequence[int] | Int[np.ndarray, " records"], plan: Any) -> None:
+    """Warn before the first release if a plan is for fewer records of an owner than there are.
 
     Args:
-        records: Most records of one owner.
-        fits: Uses that each of these can have.
+        owners: Owner of each record.
         plan: Plan of uses.
     """
+    records = int(np.unique(owners, return_counts=True)[1].max())
+    if plan.most is None or not plan.adds or (fits := plan.uses_of_each(records)) >= plan.most:
+        return
     each = "no use of each" if not fits else f"{fits} use{'s' * (fits != 1)} of each"
     warnings.warn(
         f"up to {records} records are of one owner, and their nats add up: {each} fit into the {plan.limit:.4g} nats "

@@ -731,12 +731,10 @@ class ChannelEngine:
             raise GuaranteeError(
                 f"owner of {len(owner)} entries: give one for each of the {count} records of the dataset, in its order"
             )
-        owners, plan = np.asarray(owner).tolist(), self._counter.plan
+        owners = np.asarray(owner).tolist()
         words = self._counter.identity.owners(owners)
         once = np.unique(np.stack([words, places.which, places.records]), axis=1)[0]
-        most = int(np.unique(once, return_counts=True)[1].max())
-        if plan.most is not None and plan.adds and (fits := plan.uses_of_each(most)) < plan.most:
-            warn_of_owners(most, fits, plan)
+        warn_of_owners(once, self._counter.plan)
         return owners
 
     def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:

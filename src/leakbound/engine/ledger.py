@@ -104,6 +104,7 @@ _RAISED = (
     "INSERT INTO uses VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = max(count, excluded.count), "
     "releases = max(releases, excluded.releases)"
 )
+_RECORDS = "SELECT record FROM uses UNION SELECT record FROM labels"
 _WHOLE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
@@ -307,7 +308,7 @@ class Ledger:
     def records(self) -> Int[np.ndarray, " records"]:
         """Return the words of all records that it knows."""
         with self._opened() as connection:
-            rows = connection.execute("SELECT record FROM uses UNION SELECT record FROM labels").fetchall()
+            rows = connection.execute(_RECORDS).fetchall()
         return np.array(rows, np.int64).reshape(-1)
 
     def check_process(self) -> None:
@@ -335,7 +336,7 @@ class Ledger:
         """Say since when it counts, in how many runs, and how many records."""
         with self._opened() as connection:
             runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-            records = connection.execute("SELECT count(DISTINCT record) FROM uses").fetchone()[0]
+            records = len(connection.execute(_RECORDS).fetchall())
         return f"since {self.since}, {runs} run{'s' * (runs != 1)}, {records} record{'s' * (records != 1)}"
 
     def channels(self) -> list[tuple[Mechanism, int, int]]:
@@ -516,18 +517,6 @@ class Ledger:
             self._warned = True
             NearCopies.warn("another private")
         return held
-
-    def charge_labels(
-        self,
-        number: int,
-        records: Int[np.ndarray, " records"],
-        labels: Sequence[Label],
-        owners: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """Count labels of records that are released without another use of these, as :meth:`charge` does."""
-        records = np.unique(records)
-        none = np.zeros(len(records), np.int64)
-        self.charge(number, records, none, lambda held: None, releases=none, labels=labels, owners=owners)
 
     def rows(self, records: Int[np.ndarray, " records"]) -> Rows:
         """Return all rows about some records."""

@@ -226,14 +226,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             refuse_shared(auxiliary, private)
         rows = words(self._identity.of(contents))
         self._fitted = np.unique(rows)
-        if (
-            (pairs := self._identity.owner_pairs(rows, owners))
-            and self._plan.most is not None
-            and self._plan.adds
-        ):
-            most = int(np.unique([owner for _, owner in pairs], return_counts=True)[1].max())
-            if (fits := self._plan.uses_of_each(most)) < self._plan.most:
-                warn_of_owners(most, fits, self._plan)
+        if pairs := self._identity.owner_pairs(rows, owners):
+            warn_of_owners([owner for _, owner in pairs], self._plan)
         if y is not None:
             self._charge_labels(labels, contents, y, owners)
         return self
@@ -527,9 +521,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ]
         digests = self._identity.of(contents)
         counted = labels.keyed(digests, listed, [False] * len(digests), self._identity)
-        records = words(digests)
-        pairs = self._identity.owner_pairs(records, owners)
-        self._counted().charge_labels(self._number, records, counted, pairs)
+        pairs, none = self._identity.owner_pairs(words(digests), owners), np.zeros(0, np.int64)
+        self._counted().charge(self._number, none, none, lambda held: None, labels=counted, owners=pairs)
 
     def _sentence(self, values: float, labels: float | None) -> str:
         """Say whom nats are about, and what they leave out.
