@@ -128,8 +128,8 @@ class Identity:
         lying = [
             (record, cell) for record, cells in zip(records.tolist(), listed, strict=True) for cell in cells
         ]
-        named = words(self.of([cell for _, cell in lying])).tolist()
-        return [(record, word) for (record, _), word in zip(lying, named, strict=True)]
+        hashed = words(self.of([cell for _, cell in lying])).tolist()
+        return [(record, word) for (record, _), word in zip(lying, hashed, strict=True)]
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
         """Draw two numbers in [0, 1) for each text, multiples of 2⁻⁵³ that only the key can repeat."""
