@@ -214,16 +214,16 @@ def _stored_column(shard: Path, column: str) -> pd.Series:
     Raises:
         DatasetError: If there is none.
     """
-    known = pq.read_schema(shard).names
-    if column not in known:
-        raise _no_owners(shard, column, known)
+    columns = pq.read_schema(shard).names
+    if column not in columns:
+        raise _no_owners(shard, column, columns)
     return pq.read_table(shard, columns=[column])[column].to_pandas()
 
 
-def _no_owners(path: Path, column: str, known: Sequence[str]) -> DatasetError:
+def _no_owners(path: Path, column: str, columns: Sequence[str]) -> DatasetError:
     """Return the error that a table has no such column."""
     return DatasetError(
-        f"{path}: has no column {column!r} of owners; columns: {', '.join(map(shown, known))}"
+        f"{path}: has no column {column!r} of owners; columns: {', '.join(map(shown, columns))}"
     )
 
 
