@@ -611,8 +611,8 @@ BUGS = {
         "test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do",
     ),
     "uses through other channels forgotten": (
-        "others += max(0.0, nats - ",
-        "others += 0.0 * max(0.0, nats - ",
+        "other_nats += max(0.0, nats - ",
+        "other_nats += 0.0 * max(0.0, nats - ",
         "test_nats_of_other_channels_count_toward_the_plan",
     ),
     "uses along values forgotten where their covariance is not at hand": (

@@ -148,18 +148,18 @@ def _limit(
         adjacency: Adjacency = "pairs" if source == "pairs" else "add_remove"
         return _epsilon(total, guesses, correct, delta, 1 - doubt, adjacency)
 
-    shown = demonstrated(guesses, correct)
-    return CoinLimit(source, quantity, shown, demonstrated(total, total), total, guesses, correct, stated)
+    limit = demonstrated(guesses, correct)
+    return CoinLimit(source, quantity, limit, demonstrated(total, total), total, guesses, correct, stated)
 
 
 def verdict_on(bound: StatedBound | None, limits: Sequence[CoinLimit], confidence: float) -> str:
     """Say what limits show about a bound, and what one network can show at most."""
-    held = [limit for limit in limits if limit.bound is not None]
-    if bound is None or not held:
+    bounded = [limit for limit in limits if limit.bound is not None]
+    if bound is None or not bounded:
         return "no bound was given, so none is contradicted"
-    most = max(limit.demonstrated for limit in held)
-    reach = max(limit.reachable for limit in held)
-    outcome = "contradicted" if any(limit.contradicts for limit in held) else "not contradicted"
+    most = max(limit.demonstrated for limit in bounded)
+    reach = max(limit.reachable for limit in bounded)
+    outcome = "contradicted" if any(limit.contradicts for limit in bounded) else "not contradicted"
     sentence = f"{bound} is {outcome} at confidence {confidence:g}: the lower limit is {most:.3g}"
     if reach < bound.value:
         sentence += f", and one network with so many records shows at most {reach:.3g} whatever it leaks"

@@ -98,8 +98,8 @@ class PrivacyEvent:
             return "nats"
         if self.mechanism in CLIENT_MECHANISMS:
             return "client"
-        drawn = "cyclic" if self.mechanism in CORRELATED_MECHANISMS else "poisson"
-        private = self.mechanism in DP_MECHANISMS and self.sampling == drawn and self.noise_multiplier
+        sampling = "cyclic" if self.mechanism in CORRELATED_MECHANISMS else "poisson"
+        private = self.mechanism in DP_MECHANISMS and self.sampling == sampling and self.noise_multiplier
         return "epsilon" if private else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -247,11 +247,11 @@ def seen_by(
             groups.setdefault(head.axes if head.axes and head.accepted is None else place, []).append(
                 (head, total)
             )
-    others = 0.0
+    other_nats = 0.0
     for group in groups.values():
         nats = _joined(group, determinant)
-        others += max(0.0, nats - mechanism.nats(first_total)) if group[0][0] is mechanism else nats
-    return fresh_uses, totals[0], others
+        other_nats += max(0.0, nats - mechanism.nats(first_total)) if group[0][0] is mechanism else nats
+    return fresh_uses, totals[0], other_nats
 
 
 def _joined(uses: Schedule, determinant: Callable[[Schedule], float | None] | None) -> float:

@@ -127,20 +127,20 @@ def naming_rate(
     check_candidates(candidates)
     if np.isnan(members).any() or np.isnan(nonmembers).any():
         raise ValueError("members, nonmembers: a score is NaN; leave that record out")
-    others = candidates - 1
-    if len(nonmembers) < others:
+    distractors = candidates - 1
+    if len(nonmembers) < distractors:
         raise ValueError(f"candidates = {candidates}: there are only {len(nonmembers)} non-members")
     below = np.searchsorted(np.sort(nonmembers), members, side="left")
-    return float(_falling(below, others, len(nonmembers)).mean())
+    return float(_falling(below, distractors, len(nonmembers)).mean())
 
 
-def _falling(below: Int[np.ndarray, " m"], others: int, count: int) -> Float[np.ndarray, " m"]:
+def _falling(below: Int[np.ndarray, " m"], distractors: int, count: int) -> Float[np.ndarray, " m"]:
     """Compute C(below, others) / C(count, others)."""
     chances = np.zeros(len(below))
-    enough = below >= others
-    kept = below[enough].astype(float)
-    logs = special.gammaln(kept + 1) - special.gammaln(kept - others + 1)
-    chances[enough] = np.exp(logs - special.gammaln(count + 1.0) + special.gammaln(count - others + 1.0))
+    enough = below >= distractors
+    falling = below[enough].astype(float)
+    logs = special.gammaln(falling + 1) - special.gammaln(falling - distractors + 1)
+    chances[enough] = np.exp(logs - special.gammaln(count + 1.0) + special.gammaln(count - distractors + 1.0))
     return chances
 
 
@@ -177,7 +177,7 @@ def weights_information(
     limits = []
     for count in fitting:
         pairs = zip(members[sound], nonmembers[sound], strict=True)
-        rates = np.array([naming_rate(guesses, others, count) for guesses, others in pairs])
+        rates = np.array([naming_rate(guesses, distractors, count) for guesses, distractors in pairs])
         limits.append(_networks_information(rates, count, 1.0 - (1.0 - confidence) / len(fitting)))
     return max(limits)
 

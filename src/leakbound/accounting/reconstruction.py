@@ -108,15 +108,15 @@ def empirical_bayes(
     errors, entropies = np.empty(draws), np.empty(draws)
     hits = 0
     for start in range(0, draws, _CHUNK):
-        drawn = slice(start, min(start + _CHUNK, draws))
-        chosen = generator.integers(len(centred), size=drawn.stop - drawn.start)
-        seen = whitened[chosen] + generator.standard_normal((len(chosen), whitened.shape[1]))
+        draw = slice(start, min(start + _CHUNK, draws))
+        rows = generator.integers(len(centred), size=draw.stop - draw.start)
+        seen = whitened[rows] + generator.standard_normal((len(rows), whitened.shape[1]))
         scores = seen @ whitened.T - half_norms
         logs = scores - logsumexp(scores, axis=1, keepdims=True)
         weights = np.exp(logs)
-        errors[drawn] = ((centred[chosen] - weights @ centred) ** 2).sum(axis=1)
-        entropies[drawn] = -(weights * logs).sum(axis=1)
-        hits += int((scores.argmax(axis=1) == chosen).sum())
+        errors[draw] = ((centred[rows] - weights @ centred) ** 2).sum(axis=1)
+        entropies[draw] = -(weights * logs).sum(axis=1)
+        hits += int((scores.argmax(axis=1) == rows).sum())
     return EmpiricalBayes(
         error=float(errors.mean()),
         error_standard_error=float(errors.std(ddof=1)) / math.sqrt(draws),

@@ -98,5 +98,5 @@ def _resized(public: Collection, side: int) -> Collection:
 
 def _solved(shape: str, moments: Moments, target: Target, uses: int, public: Collection) -> Calibration:
     """Find the channel of a shape without weights that meets the target for records of these moments."""
-    chosen = SHAPES.get(shape)
-    return own_records.in_units(target, public).solve(chosen, chosen.decompose(moments), moments, uses)
+    kind = SHAPES.get(shape)
+    return own_records.in_units(target, public).solve(kind, kind.decompose(moments), moments, uses)

@@ -41,20 +41,20 @@ def limit_of(target: Target, *, owned: bool = False) -> str:
         target: The target.
         owned: Whether all records of an owner together meet it, as they do one with ``records``.
     """
-    together = "one copy" if target.uses in (None, 1) else f"{target.uses} copies together"
+    of = "one copy" if target.uses in (None, 1) else f"{target.uses} copies together"
     if isinstance(target, Capacity):
         return f"at most {in_nats(f'{target.nats:g}')} by each copy of a record"
     owned = owned or target.records > 1
     subject, of_each = ("all records of one owner together", " of each") if owned else ("one record", "")
     if isinstance(target, Leakage):
-        return f"at most {in_nats(f'{target.nats:g}')} about {subject} by {together}{of_each}"
+        return f"at most {in_nats(f'{target.nats:g}')} about {subject} by {of}{of_each}"
     if isinstance(target, Identification):
         whom = "an owner, by all records together," if owned else "a record"
         return (
             f"{whom} identified among {target.among} with a probability of at most {target.probability:g} by "
-            f"{together}{of_each}"
+            f"{of}{of_each}"
         )
-    return f"the best linear estimate from {together} errs by at least {target.mse:g} squared per value"  # type: ignore[attr-defined]
+    return f"the best linear estimate from {of} errs by at least {target.mse:g} squared per value"  # type: ignore[attr-defined]
 
 
 def of_copies(

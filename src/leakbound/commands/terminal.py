@@ -52,9 +52,9 @@ def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     columns = [progress.SpinnerColumn(), progress.TextColumn("{task.description}", markup=False)]
     columns += [progress.BarColumn(), *([progress.MofNCompleteColumn()] if total else [])]
     columns.append(progress.TimeElapsedColumn())
-    with progress.Progress(*columns, console=Console(stderr=True)) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda count: shown.advance(task, count)
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def _in_lines(title: str, total: int | None) -> Callable[[int], None]:

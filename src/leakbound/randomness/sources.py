@@ -141,19 +141,19 @@ class SecureNoise:
     def normal(self, shape: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """Draw standard normal numbers, computed in float64."""
         count = math.prod(shape)
-        drawn = np.empty(count + count % 2)  # numbers come in pairs
-        pairs = min(_CHUNK, drawn.size) // 2
+        numbers = np.empty(count + count % 2)  # numbers come in pairs
+        pairs = min(_CHUNK, numbers.size) // 2
         words = np.empty(3 * pairs, dtype=np.int64)
         room = np.empty(pairs)
-        for start in range(0, drawn.size, _CHUNK):
+        for start in range(0, numbers.size, _CHUNK):
             if start % _KEYED == 0:
                 stream = Keystream()
-            chunk = drawn[start : start + _CHUNK]
+            chunk = numbers[start : start + _CHUNK]
             pairs = chunk.size // 2
             uniform = words[: 3 * pairs].reshape(3, pairs)
             stream.fill(uniform.data)
             box_muller(uniform, out=chunk, room=room[:pairs])
-        return torch.from_numpy(drawn[:count]).to(self.device, dtype).view(tuple(shape))
+        return torch.from_numpy(numbers[:count]).to(self.device, dtype).view(tuple(shape))
 
     def uniform(self, count: int) -> Float[Tensor, " count"]:
         """Draw uniform numbers in [0, 1)."""
@@ -246,10 +246,10 @@ class StackedNoise:
         seeded = [source.generator for source in self.sources if isinstance(source, SeededNoise)]
         if len(seeded) < len(self.sources):
             return torch.stack([source.normal((count,), dtype) for source in self.sources])
-        drawn = torch.empty(len(seeded), count, dtype=dtype, device=seeded[0].device)
-        for row, generator in zip(drawn, seeded, strict=True):
+        numbers = torch.empty(len(seeded), count, dtype=dtype, device=seeded[0].device)
+        for row, generator in zip(numbers, seeded, strict=True):
             row.normal_(generator=generator)
-        return drawn
+        return numbers
 
 
 class SecureDraws:

@@ -161,13 +161,13 @@ def read_arrays(path: Path, *, labelled: bool = False) -> Arrays:
         TooLargeError: If it would take more memory than is allowed.
     """
     try:
-        with _opened(path) as held:
-            if isinstance(held, np.ndarray):
-                return Arrays(path, held, _idx_labels(path, held, labelled), ("records", "labels"))
-            names = _pair(path, held, labelled=labelled)
-            values = held[names[0]]
-            labels = held.get(names[1])
-            unread = tuple(name for name in held if name not in names and not name.startswith("__"))
+        with _opened(path) as arrays:
+            if isinstance(arrays, np.ndarray):
+                return Arrays(path, arrays, _idx_labels(path, arrays, labelled), ("records", "labels"))
+            names = _pair(path, arrays, labelled=labelled)
+            values = arrays[names[0]]
+            labels = arrays.get(names[1])
+            unread = tuple(name for name in arrays if name not in names and not name.startswith("__"))
     except (DatasetError, TooLargeError):
         raise
     except NotImplementedError as error:  # MATLAB's files from version 7.3 on
@@ -200,8 +200,8 @@ def read_owners(path: Path, name: str, count: int) -> list[str]:
     Raises:
         DatasetError: If the file has no such array, or one of another form.
     """
-    with _opened(path) as held:
-        arrays = {} if isinstance(held, np.ndarray) else held
+    with _opened(path) as file:
+        arrays = {} if isinstance(file, np.ndarray) else file
         if name not in arrays:
             listed = ", ".join(each for each in arrays if not each.startswith("__"))
             array = name if name.isidentifier() else "owners"
@@ -219,13 +219,13 @@ def read_owners(path: Path, name: str, count: int) -> list[str]:
     return [str(owner) for owner in owners.tolist()]
 
 
-def _pair(path: Path, held: Mapping[str, np.ndarray], *, labelled: bool) -> tuple[str, str]:
+def _pair(path: Path, arrays: Mapping[str, np.ndarray], *, labelled: bool) -> tuple[str, str]:
     """Choose the names of records and labels."""
     for names in _PAIRS:
-        if names[0] in held and (names[1] in held or (names == _PAIRS[0] and not labelled)):
+        if names[0] in arrays and (names[1] in arrays or (names == _PAIRS[0] and not labelled)):
             return names
-    listed = ", ".join(f"{name} {held[name].shape}" for name in held if not name.startswith("__"))
-    lacking = [name for name in _PAIRS[0] if name not in held]
+    listed = ", ".join(f"{name} {arrays[name].shape}" for name in arrays if not name.startswith("__"))
+    lacking = [name for name in _PAIRS[0] if name not in arrays]
     raise DatasetError(
         f"{path}: lacks {' and '.join(lacking)}; it holds {listed[:500] or 'nothing'}. Write it by "
         "numpy.savez('mine.npz', records=..., labels=...)"

@@ -70,10 +70,10 @@ class ClassFolders:
                 f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
                 "of Parquet, name a file."
             )
-        held = [_files(home, folder) for home in homes]
-        labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in held])
+        by_folder = [_files(home, folder) for home in homes]
+        labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in by_folder])
         return cls(
-            tuple(home.name for home in homes), tuple(path for files in held for path in files), labels
+            tuple(home.name for home in homes), tuple(path for files in by_folder for path in files), labels
         )
 
     def names(self, folder: Path) -> tuple[str, ...]:

@@ -285,8 +285,10 @@ def _array(
         )
     fits(stored.shape[1:])
     size = path.stat()
-    kept = 512 * getattr(size, "st_blocks", 0) or size.st_size  # a sparse file takes less space than its size
-    most = min(max(limits.TABLE, limits.EXPANSION * kept), limits.ARRAYS // 2)
+    stored_bytes = (
+        512 * getattr(size, "st_blocks", 0) or size.st_size
+    )  # a sparse file takes less space than its size
+    most = min(max(limits.TABLE, limits.EXPANSION * stored_bytes), limits.ARRAYS // 2)
     limits.check_limit(path, "bytes as float32 to give", 4 * stored.size, most)
     with np.errstate(over="ignore"):
         values = stored.astype(np.float32, order="C")

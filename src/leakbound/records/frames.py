@@ -27,7 +27,7 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 """Suffixes of tables as text."""
 MISSING = ("", "NA", "N/A", "NaN", "nan", "None", "null", "NULL")
 """Texts that mean a missing value among numbers, and are names of classes elsewhere."""
-_SHOWN = 60  # characters of a line that a message shows
+_MOST = 60  # characters of a line that a message shows
 _LISTED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 
 
@@ -183,11 +183,11 @@ def _refuse_structures(path: Path, schema: pa.Schema) -> None:
             f"rows = {rows}; fields = {fields}.add_prefix({f'{name}.'!r}); "
             "rows.join(fields).to_parquet('mine.parquet')"
         )
-    if others := [name for name, kind in listed.items() if not any(is_kind(kind) for is_kind in _LISTED)]:
-        left = f"{_reader_of(path)}.drop_columns({others!r})"
+    if structures := [name for name, kind in listed.items() if not any(is_kind(kind) for is_kind in _LISTED)]:
+        left = f"{_reader_of(path)}.drop_columns({structures!r})"
         raise DatasetError(
-            f"{path}: columns of lists or maps of something else than numbers: {', '.join(map(shown, others))}. Embed "
-            f"them with your encoder, or leave them out: pyarrow.parquet.write_table({left}, 'mine.parquet')"
+            f"{path}: columns of lists or maps of something else than numbers: {', '.join(map(shown, structures))}. "
+            f"Embed them with your encoder, or leave them out: pyarrow.parquet.write_table({left}, 'mine.parquet')"
         )
 
 
@@ -220,7 +220,7 @@ def _text(path: Path, label: str) -> Frame:
         first = file.readline(2**20).rstrip("\r\n")
         if first.startswith("#"):
             raise DatasetError(
-                f"{path}: begins with a comment, {first[:_SHOWN]!r}, and not with names of columns: remove it, e.g. by "
+                f"{path}: begins with a comment, {first[:_MOST]!r}, and not with names of columns: remove it, e.g. by "
                 "pandas.read_csv(path, comment='#').to_csv('mine.csv', index=False)"
             )
         comma = max(",;\t", key=first.count)
@@ -228,7 +228,7 @@ def _text(path: Path, label: str) -> Frame:
         names = pd.read_csv(file, sep=comma, nrows=0).columns.drop(label, errors="ignore")
         if len(names) > 1 and all(_is_number(str(name)) for name in names):
             raise DatasetError(
-                f"{path}: its first line, {first[:_SHOWN]!r}, holds numbers and no names of columns: add a line of "
+                f"{path}: its first line, {first[:_MOST]!r}, holds numbers and no names of columns: add a line of "
                 "names, e.g. by pandas.read_csv(path, header=None).add_prefix('column').to_csv('mine.csv', index=False)"
             )
         form: dict[str, Any] = {

@@ -103,10 +103,10 @@ def checked_labels(
     if values.dtype.kind not in "iub":
         row = next((row for row, value in enumerate(values.tolist()) if not _is_whole(value)), 0)
         # Bytes can be long, e.g. those of an image.
-        held = values[row][:100] if isinstance(values[row], bytes) else values[row]
-        held = shown(held.item() if isinstance(held, np.generic) else held)
+        label = values[row][:100] if isinstance(values[row], bytes) else values[row]
+        label = shown(label.item() if isinstance(label, np.generic) else label)
         raise DatasetError(
-            f"{origin}: row {row}: column {column!r} holds {held}, which is no integer label. "
+            f"{origin}: row {row}: column {column!r} holds {label}, which is no integer label. "
             "Labels are whole numbers from 0; encode other ones first, or name another column as label."
         )
     labels = values.astype(np.int64)

@@ -76,10 +76,10 @@ class ArrowSource:
                 )
         self._source.seek(0)
         names = None if columns is None else [name.partition(".")[0] for name in columns]
-        held = 0
+        memory = 0
         for batch in pa.ipc.open_stream(self._source):
-            held += batch.nbytes
-            limits.check_limit(self._path, "bytes or more once decoded", held, most)
+            memory += batch.nbytes
+            limits.check_limit(self._path, "bytes or more once decoded", memory, most)
             yield batch if names is None else batch.select(names)
 
 

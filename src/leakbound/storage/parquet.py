@@ -76,21 +76,23 @@ class ParquetSource:
         """
         described = self._file.metadata
         leaves = self._file.schema
-        chosen = self._leaves(columns, lists)
+        columns_read = self._leaves(columns, lists)
         most = max(limits.TABLE, limits.EXPANSION * self._source.size())
-        width = sum(_width(leaves.column(index)) for index in chosen)
+        width = sum(_width(leaves.column(index)) for index in columns_read)
         rows = described.num_rows * max(width, limits.ROW)
         limits.check_limit(self._path, "bytes in its rows", rows, most)
         groups = [described.row_group(number) for number in range(described.num_row_groups)]
-        listed = [index for index in chosen if leaves.column(index).max_repetition_level]
+        listed = [index for index in columns_read if leaves.column(index).max_repetition_level]
         values = sum(8 * group.column(index).num_values for group in groups for index in listed)
         limits.check_limit(self._path, "bytes in its lists", values, most)
-        stated = sum(group.column(index).total_uncompressed_size for group in groups for index in chosen)
+        stated = sum(
+            group.column(index).total_uncompressed_size for group in groups for index in columns_read
+        )
         limits.check_limit(self._path, "bytes once decompressed", stated, most)
-        held = 0
+        memory = 0
         for batch in self._file.iter_batches(_MOST_ROWS, columns=columns):
-            held += batch.nbytes
-            limits.check_limit(self._path, "bytes or more once decoded", held, most)
+            memory += batch.nbytes
+            limits.check_limit(self._path, "bytes or more once decoded", memory, most)
             yield batch
 
     def _leaves(self, columns: Sequence[str] | None, lists: bool) -> list[int]:
@@ -100,7 +102,7 @@ class ParquetSource:
             ValueError: If a column holds lists that are not allowed, or all columns are read and one holds
                 structures.
         """
-        chosen = []
+        leaves = []
         listed = {field.name for field in self.schema if lists and _lists_numbers(field.type)}
         for index in range(len(self._file.schema)):
             leaf = self._file.schema.column(index)
@@ -108,14 +110,14 @@ class ParquetSource:
                 continue
             name = leaf.path.partition(".")[0]
             if leaf.max_repetition_level and name not in listed:
-                held = "lists of something else than numbers" if lists else "lists, each of any length"
-                raise ValueError(f"column {name!r} holds {held}")
+                expected = "lists of something else than numbers" if lists else "lists, each of any length"
+                raise ValueError(f"column {name!r} holds {expected}")
             if columns is None and leaf.name != leaf.path and name not in listed:
                 raise ValueError(
                     f"column {name!r} holds structures, of which each row would become many objects"
                 )
-            chosen.append(index)
-        return chosen
+            leaves.append(index)
+        return leaves
 
 
 def shards(path: Path) -> tuple[Path, ...]:

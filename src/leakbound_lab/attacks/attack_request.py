@@ -257,17 +257,19 @@ def attack_networks(
     """
     rates = networks.rates.reset_index(drop=True)
     recipe = [name for name in ("learning_rate", "length") if name in rates]
-    others = rates[~rates["chosen"]].groupby(recipe, sort=True)
-    groups = [rates[rates["chosen"]], *(group for _, group in others)]
+    by_recipe = rates[~rates["chosen"]].groupby(recipe, sort=True)
+    groups = [rates[rates["chosen"]], *(group for _, group in by_recipe)]
 
-    def on(chosen: pd.DataFrame) -> AttackRequest[Any]:
+    def on(networks_of_group: pd.DataFrame) -> AttackRequest[Any]:
         """Return the arguments of the attack on some of the networks."""
         return replace(
             request,
-            weights={name: values[chosen.index.tolist()] for name, values in networks.weights.items()},
-            replicas=chosen["replica"].tolist(),
-            learning_rates=chosen["learning_rate"].tolist(),
-            lengths=chosen["length"].tolist() if "length" in chosen else (),
+            weights={
+                name: values[networks_of_group.index.tolist()] for name, values in networks.weights.items()
+            },
+            replicas=networks_of_group["replica"].tolist(),
+            learning_rates=networks_of_group["learning_rate"].tolist(),
+            lengths=networks_of_group["length"].tolist() if "length" in networks_of_group else (),
         )
 
     if isinstance(function, NetworkAttack):

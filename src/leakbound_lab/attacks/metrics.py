@@ -269,9 +269,11 @@ def _pixels(truth: np.ndarray, candidate: np.ndarray) -> tuple[np.ndarray, np.nd
     return (truth.astype(np.float64) + 1.0) / 2.0, (candidate.astype(np.float64) + 1.0) / 2.0
 
 
-def _below(scores: Float[np.ndarray, " n"], others: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+def _below(
+    scores: Float[np.ndarray, " n"], compared_scores: Float[np.ndarray, " m"]
+) -> Float[np.ndarray, " n"]:
     """Count the others below each score, with half of those that equal it."""
-    ordered = np.sort(others)
+    ordered = np.sort(compared_scores)
     return (np.searchsorted(ordered, scores) + np.searchsorted(ordered, scores, side="right")) / 2
 
 

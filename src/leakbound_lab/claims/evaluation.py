@@ -173,7 +173,7 @@ def measured(
     reason = "no rows"
     for setting, group in _settings(rows_of(figure, rows), compared):
         if claim.decibels:
-            group = group[group["value"] > 0].assign(value=lambda kept: 10 * np.log10(kept["value"]))
+            group = group[group["value"] > 0].assign(value=lambda positive: 10 * np.log10(positive["value"]))
         try:
             result = test(group, options=claim.options)
             if isinstance(result, Exact):
@@ -204,8 +204,8 @@ def own_networks(figure: FigureConfig, claim: ClaimConfig, rows: pd.DataFrame) -
     """
     if not claim.printed or figure.paper == "beyond":
         return set()
-    shown = rows_of(figure, rows)
-    models = set(shown["model"].fillna("")) if "model" in shown.columns else {""}
+    figure_rows = rows_of(figure, rows)
+    models = set(figure_rows["model"].fillna("")) if "model" in figure_rows.columns else {""}
     return models & {"", *NETWORKS.get(figure.paper, ())}
 
 
@@ -255,15 +255,17 @@ def _of_all(
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
     if not decides(pooled.blocks, blocks.rule, alpha):
         return {}
-    reached, shown = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
+    reached, directions = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
-    if opposed(shown, whole):
-        listed = [f"{', '.join(shown[side])} {words}" for side, words in _SIDES.items() if shown[side]]
+    if opposed(directions, whole):
+        listed = [
+            f"{', '.join(directions[side])} {words}" for side, words in _SIDES.items() if directions[side]
+        ]
         which = "networks" if " " in names(blocks)[0] else "datasets"
         detail = f"{which} differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
-        agreeing, half = shown[pooled.direction], -(-len(names(blocks)) // 2)
+        agreeing, half = directions[pooled.direction], -(-len(names(blocks)) // 2)
         few = min(len(subset.effects) for subset in subsets(blocks))
         mixed = 0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha  # else the others could not show it
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"

@@ -95,17 +95,17 @@ def beyond_front(
         ValueError: If a coordinate is not finite.
     """
     fronts, ends = [], []
-    for chosen, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
-        corners = _corners(chosen)
+    for choosing, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
+        corners = _corners(choosing)
         trained = [corner for corner in corners if corner > 0]  # the guess is no recipe
         if not trained:
             return math.nan, 0.0
-        fronts.append((chosen[corners], judged[corners]))
-        ends.append(chosen[[trained[0], trained[-1]], 0])
+        fronts.append((choosing[corners], judged[corners]))
+        ends.append(choosing[[trained[0], trained[-1]], 0])
     low, high = max(first for first, _ in ends), min(last for _, last in ends)
     if low > high:
         return math.nan, 0.0
-    knots = np.unique(np.clip(np.concatenate([chosen[:, 0] for chosen, _ in fronts]), low, high))
+    knots = np.unique(np.clip(np.concatenate([choosing[:, 0] for choosing, _ in fronts]), low, high))
     at = (knots[1:] + knots[:-1]) / 2 if low < high else knots  # everything is linear between two knots
     utility, leakage, slope = (
         np.array(part) for part in zip(*(_mixed(at, *front) for front in fronts), strict=True)
@@ -115,11 +115,11 @@ def beyond_front(
 
 
 def _mixed(
-    at: Float[np.ndarray, " k"], chosen: Float[np.ndarray, "c 2"], judged: Float[np.ndarray, "c 2"]
+    at: Float[np.ndarray, " k"], choosing: Float[np.ndarray, "c 2"], judged: Float[np.ndarray, "c 2"]
 ) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Return judged utility, leakage and slope of the mixtures with leakage ``at`` in the choosing replica."""
-    x = chosen[:, 0]
-    rises = np.diff(chosen[:, 1]) / np.diff(x) if len(x) > 1 else np.zeros(1)
+    x = choosing[:, 0]
+    rises = np.diff(choosing[:, 1]) / np.diff(x) if len(x) > 1 else np.zeros(1)
     slope = rises[np.clip(np.searchsorted(x, at) - 1, 0, len(rises) - 1)]
     return np.interp(at, x, judged[:, 1]), np.interp(at, x, judged[:, 0]), slope
 

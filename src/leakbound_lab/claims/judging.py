@@ -186,8 +186,8 @@ def joined_blocks(settings: dict[tuple[str, ...], Blocks]) -> Blocks:
     """
 
     def joined(tables: Sequence[pd.DataFrame | None]) -> pd.DataFrame | None:
-        kept = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
-        return pd.concat(kept, names=[*STRATUM, "preset", "replica"]) if kept else None
+        present = {key: table for key, table in zip(settings, tables, strict=True) if table is not None}
+        return pd.concat(present, names=[*STRATUM, "preset", "replica"]) if present else None
 
     parts = list(settings.values())
     effects = joined([blocks.effects for blocks in parts])
@@ -212,13 +212,13 @@ def part(blocks: Blocks, *settings: str) -> Blocks:
     """
     name = _names(blocks)
 
-    def chosen(table: pd.DataFrame) -> pd.DataFrame:
+    def rows_of_settings(table: pd.DataFrame) -> pd.DataFrame:
         rows = table[[name(*row) in settings for row in table.index]]
         empty = np.isnan(rows.to_numpy(float)).all(axis=0)
         # A step between two levels that only other settings have is no step of these.
         return rows.loc[:, ~empty] if empty.any() else rows
 
-    return blocks.changed(chosen)
+    return blocks.changed(rows_of_settings)
 
 
 def names(blocks: Blocks) -> list[str]:
@@ -245,8 +245,8 @@ def subsets(blocks: Blocks) -> Iterator[Blocks]:
         of a subset instead of Fisher's combination.
     """
     settings = names(blocks)
-    for chosen in combinations(settings, len(settings) - -(-len(settings) // 2) + 1):
-        yield part(blocks, *chosen)
+    for subset in combinations(settings, len(settings) - -(-len(settings) // 2) + 1):
+        yield part(blocks, *subset)
 
 
 def judge(blocks: Blocks, delta: float, alpha: float, generator: np.random.Generator) -> Judged:
@@ -336,7 +336,7 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         Settings that show the claimed direction (1), the opposite one (-1), or an effect that is negligible
         and differs from that of the others (0).
     """
-    shown: dict[int, list[str]] = {1: [], -1: [], 0: []}
+    directions: dict[int, list[str]] = {1: [], -1: [], 0: []}
     results = []
     for setting in names(blocks):
         subset = part(blocks, setting)
@@ -347,28 +347,28 @@ def sides(blocks: Blocks, delta: float, alpha: float) -> dict[int, list[str]]:
         rest = blocks.effects.drop(effects.index)
         if small and len(rest):
             least, most = interval(*_column(rest, name), 1 - 2 * alpha)
-            shown[0] += [setting] if high < least or most < low else []
+            directions[0] += [setting] if high < least or most < low else []
     adjusted = holm([p_value for p_value, _ in results])
     for setting, p, (_, side) in zip(names(blocks), adjusted, results, strict=True):
         if p < alpha and side:
-            shown[side].append(setting)
-    return shown
+            directions[side].append(setting)
+    return directions
 
 
-def opposed(shown: dict[int, list[str]], pooled: str) -> list[str]:
+def opposed(directions: dict[int, list[str]], pooled: str) -> list[str]:
     """List the datasets that oppose a pooled verdict, or all that show something if they disagree.
 
     Args:
-        shown: Datasets by what they show, as :func:`sides` returns them.
+        directions: Datasets by what they show, as :func:`sides` returns them.
         pooled: Verdict over all blocks.
 
     Returns:
         Names of datasets, empty if all datasets that show something agree with the verdict.
     """
     if pooled in ("reproduced", "contradicted"):
-        return [*shown[-1 if pooled == "reproduced" else 1], *shown[0]]
-    several = sum(bool(datasets) for datasets in shown.values()) > 1
-    return [dataset for datasets in shown.values() for dataset in datasets] if several else []
+        return [*directions[-1 if pooled == "reproduced" else 1], *directions[0]]
+    several = sum(bool(datasets) for datasets in directions.values()) > 1
+    return [dataset for datasets in directions.values() for dataset in datasets] if several else []
 
 
 def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design:
@@ -395,8 +395,8 @@ def _names(blocks: Blocks) -> Callable[..., str]:
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
     """Return True if two one-sided tests show that the effect of each dataset and network is small."""
-    kept = effects.dropna()
-    values, strata = kept.to_numpy(float), _strata(kept)
+    finite = effects.dropna()
+    values, strata = finite.to_numpy(float), _strata(finite)
     parts = ([other == stratum for other in strata] for stratum in dict.fromkeys(strata))
     return all(_inside(interval(values[part], [0] * sum(part), 1 - 2 * alpha), delta) for part in parts)
 
@@ -484,8 +484,8 @@ def _falling(steps: pd.DataFrame | None, delta: float, alpha: float) -> tuple[st
 
 def _column(table: pd.DataFrame, name: object) -> tuple[Float[np.ndarray, " blocks"], Strata]:
     """Return the blocks that have a column, and the stratum of each."""
-    kept = table[name].dropna()
-    return kept.to_numpy(float), _strata(kept)
+    finite = table[name].dropna()
+    return finite.to_numpy(float), _strata(finite)
 
 
 def _strata(table: pd.DataFrame | pd.Series) -> Strata:

@@ -93,7 +93,7 @@ class Blocks:
     note: str = ""
 
     def changed(self, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Blocks:
-        """Change all tables in one way.
+        """Return the blocks with a function applied to each of their tables.
 
         Args:
             change: Function of a table.
@@ -102,17 +102,17 @@ class Blocks:
         return replace(self, **{name: change(table) for name, table in tables.items() if table is not None})
 
     def scaled(self, reference: pd.Series[float]) -> Blocks:
-        """Divide effects and steps by a number for each block.
+        """Return the blocks with effects and steps divided by a number for each of them.
 
         Args:
             reference: Replica to the divisor. Blocks without one are left out.
         """
         shared = self.effects.index.intersection(reference.index)
-        kept = self.effects.loc[shared].div(reference[shared], axis=0)
+        effects = self.effects.loc[shared].div(reference[shared], axis=0)
         steps = None if self.steps is None else self.steps.loc[shared].div(reference[shared], axis=0)
         scores = None if self.scores is None else self.scores.loc[shared]  # ranks have no unit
-        lost = self.left_out + len(self.effects) - len(kept)
-        return replace(self, effects=kept, scores=scores, steps=steps, left_out=lost)
+        lost = self.left_out + len(self.effects) - len(effects)
+        return replace(self, effects=effects, scores=scores, steps=steps, left_out=lost)
 
 
 class ClaimOptions(Settings):

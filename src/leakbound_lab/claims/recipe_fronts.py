@@ -93,7 +93,7 @@ def recipes_of(rows: pd.DataFrame, leakage: LeakageAxis, plain: PlainSGD) -> pd.
     both = both_quantities(rows, leakage.where, plain.utility)
     if both.empty:
         raise EmptySelectionError("no network has both quantities")
-    return _with_length(both)
+    return _with_recipes(both)
 
 
 def matched(
@@ -172,15 +172,17 @@ def heights_above_plain(
     guess = plain.guess_on(str(dataset), leakage)
     crossed = [_crossed(tried, reference, guess) for tried, reference in pairs]
     windows = [window for _, window in crossed]
-    kept = [(height, window) for height, window in crossed if height is not None and window >= leakage.least]
-    if not kept:
+    comparable = [
+        (height, window) for height, window in crossed if height is not None and window >= leakage.least
+    ]
+    if not comparable:
         raise EmptySelectionError(
             "some replicas choose the corners of fronts and another judges them: no two replicas have recipes of the "
             f"arm and of plain SGD whose leakages overlap by {leakage.least:g} or more; "
             f"windows: {', '.join(f'{window:.2g}' for window in windows)}"
         )
-    heights = pd.concat([height for height, _ in kept], axis=1).dropna()
-    widths = np.array([window for _, window in kept])
+    heights = pd.concat([height for height, _ in comparable], axis=1).dropna()
+    widths = np.array([window for _, window in comparable])
     weights = widths if widths.any() else np.ones(len(widths))
     return heights @ (weights / weights.sum()), windows
 
@@ -217,8 +219,8 @@ def rank_recipes(rows: pd.DataFrame, options: Beyond) -> Blocks:
     return Blocks(effects.to_frame("beyond"), 1, detail, left_out=left_out, note=f"windows {note}")
 
 
-def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the length of each training in words, and a name of the recipe that is the same in all replicas.
+def _with_recipes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the length of each training in words and the number of its recipe, equal in all replicas.
 
     Arms of plain SGD that only stop it have a length of their own: the best point on validation records, or a
     part. If the rows have several numbers of rounds, lengths state them.
@@ -228,19 +230,21 @@ def _with_length(rows: pd.DataFrame) -> pd.DataFrame:
         rows.get(name, [default] * len(rows))
         for name, default in (("length", "full"), ("level", 0.5), ("rounds", 0))
     )
-    stated = [
-        (
-            length
-            if length != "full"
-            else {"early_stopping": "best", "stopped": "half" if level == 0.5 else f"{level:g}"}.get(
-                defense, length
-            )
-        )
-        + (f" of {rounds}" if several else "")
+    lengths = [
+        _length_in_words(defense, length, level) + (f" of {rounds}" if several else "")
         for defense, length, level, rounds in zip(rows["defense"], *columns, strict=True)
     ]
-    kept = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
-    return rows.assign(length=stated, recipe=rows.groupby(kept, dropna=False).ngroup())
+    coordinates = [column for column in ("run", "learning_rate", "length") if column in rows.columns]
+    return rows.assign(length=lengths, recipe=rows.groupby(coordinates, dropna=False).ngroup())
+
+
+def _length_in_words(defense: str, length: str, level: float) -> str:
+    """Return the length of a training, by which networks that were trained for equally long are matched."""
+    if length == "full" and defense == "early_stopping":
+        return "best"
+    if length == "full" and defense == "stopped":
+        return "half" if level == 0.5 else f"{level:g}"
+    return length
 
 
 def _crossed(
@@ -272,7 +276,7 @@ def _crossed(
     if n == 2:  # choosing counted too, both would have the same number
         return pd.Series(mean + (weights / weights.mean() * (heights - mean)), index=replicas), window
     # A number for each replica, by the combinations that it is part of.
-    part = np.array([[replica in (*chosen, judge) for replica in range(n)] for chosen, judge in cases])
+    part = np.array([[replica in (*choosing, judge) for replica in range(n)] for choosing, judge in cases])
     deviations = (weights / weights.mean() * (heights - mean)) @ part / part.sum(axis=0)
     return pd.Series(mean + (size + 1) * (n - 1) / (n - 1 - size) * deviations, index=replicas), window
 

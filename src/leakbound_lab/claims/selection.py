@@ -61,21 +61,21 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
         EmptySelectionError: If no row is left. The message states the condition that leaves none, and the
             values in the table.
     """
-    kept = np.ones(len(rows), dtype=bool)
+    mask = np.ones(len(rows), dtype=bool)
     for column, wanted in conditions.items():
         if column not in rows.columns:
             raise SelectionError(
                 f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}"
             )
-        left = kept & _meets(rows[column], wanted)
+        left = mask & _meets(rows[column], wanted)
         if not left.any():
-            present = sorted({str(value) for value in rows.loc[kept, column].unique()})
-            shown = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
+            present = sorted({str(value) for value in rows.loc[mask, column].unique()})
+            listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
             raise EmptySelectionError(
-                f"select.{column} = {wanted!r} leaves no row; there are {shown or 'no rows'}"
+                f"select.{column} = {wanted!r} leaves no row; there are {listed or 'no rows'}"
             )
-        kept = left
-    return rows[kept].reset_index(drop=True)
+        mask = left
+    return rows[mask].reset_index(drop=True)
 
 
 def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
@@ -247,8 +247,8 @@ def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, An
     require(rows, "run", "replica", "value")
     point = [column for column in ("run", "replica", "learning_rate", "length") if column in rows.columns]
     first, second = select(rows, x), select(rows, y)
-    for chosen, name in ((first, "x"), (second, "y")):
-        if chosen.duplicated(point).any():
+    for quantity, name in ((first, "x"), (second, "y")):
+        if quantity.duplicated(point).any():
             raise SelectionError(
                 f"the conditions of {name} choose several rows of one {', '.join(point)}: choose one"
             )

@@ -54,14 +54,14 @@ def improvements(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _per_network(rows: pd.DataFrame, source: str, variant: str, metric: str) -> pd.DataFrame:
     """Return the rows of one summary metric: identity, network and value."""
-    chosen = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
-    return rows[chosen & (rows["unit"] == ALL)][[*IDENTITY, *NETWORK, "chosen", "value"]]
+    mask = (rows["source"] == source) & (rows["variant"] == variant) & (rows["metric"] == metric)
+    return rows[mask & (rows["unit"] == ALL)][[*IDENTITY, *NETWORK, "chosen", "value"]]
 
 
 def _bounded_errors(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the MSE of the tuned model inversion or of its start, the lower in each class: median over classes."""
-    chosen = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != ALL)
-    start, tuned = (rows[chosen & (rows["variant"] == variant)] for variant in ("start", "tuned"))
+    mask = (rows["source"] == "model_inversion") & (rows["metric"] == "mse") & (rows["unit"] != ALL)
+    start, tuned = (rows[mask & (rows["variant"] == variant)] for variant in ("start", "tuned"))
     unit = ["run", *NETWORK, "unit"]
     both = tuned.merge(start[[*unit, "value"]], on=unit, suffixes=("", "_start"))
     both["value"] = both[["value", "value_start"]].min(axis=1, skipna=False)

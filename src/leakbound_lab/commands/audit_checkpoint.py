@@ -280,7 +280,7 @@ def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.nda
     def score(records: np.ndarray, labels: np.ndarray) -> Any:
         """Score records, and show errors of the script with their lines."""
         each(len(records))
-        with _shown(f"--script {files.script}: failed on {len(records)} records"):
+        with _errors_shown(f"--script {files.script}: failed on {len(records)} records"):
             return function(network, records, labels)
 
     return score
@@ -295,7 +295,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.absolute().parent))
-    with _shown(f"--script {path}: failed"):
+    with _errors_shown(f"--script {path}: failed"):
         spec.loader.exec_module(module)
     return module
 
@@ -307,7 +307,7 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
         BadParameter: If the script has no ``load`` and the checkpoint contains more than weights.
     """
     if callable(load := getattr(module, "load", None)):
-        with _shown(f"--checkpoint {checkpoint}: load of the script failed"):
+        with _errors_shown(f"--checkpoint {checkpoint}: load of the script failed"):
             return load(checkpoint)
     import torch
 
@@ -321,7 +321,7 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[None]:
+def _errors_shown(what: str) -> Iterator[None]:
     """Show the traceback of an error of the user's code, and end with one sentence. What it prints is no result.
 
     Raises:

@@ -20,7 +20,7 @@ from leakbound_lab.config.data import ORIGINALS, DatasetConfig
 from leakbound_lab.registries import DATASETS
 
 if TYPE_CHECKING:
-    from leakbound_lab.attacks.gradient_inversion.demonstration import Shown
+    from leakbound_lab.attacks.gradient_inversion.demonstration import AttackedUploads
 
 _CAPACITIES = {1: (32.0, 8.0, 2.0), 3: (800.0, 60.0, 4.0)}  # by the number of colors
 _TRIALS = 300
@@ -63,7 +63,7 @@ def demo(
     sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
 
 
-def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[Shown]]:
+def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[AttackedUploads]]:
     """Attack some images, and return all images, the attacked ones, and the results of the attacks."""
     from leakbound.channels.covariance import population_moments
     from leakbound_lab.attacks.gradient_inversion.demonstration import demonstration
@@ -81,7 +81,7 @@ def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, 
     return images, truth, shown
 
 
-def _sentences(shown: Sequence[Shown]) -> list[str]:
+def _sentences(shown: Sequence[AttackedUploads]) -> list[str]:
     """Write the three sentences that open the page."""
     bare, *_, strictest = shown
     return [
@@ -95,7 +95,7 @@ def _sentences(shown: Sequence[Shown]) -> list[str]:
     ]
 
 
-def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Shown]) -> str:
+def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[AttackedUploads]) -> str:
     """Write the page as HTML that contains its pictures."""
     from leakbound_lab.figures.report.page_templates import templates
 

@@ -29,7 +29,7 @@ _ROUNDS = (400, 1200)
 _IDENTIFIED = (2, 10, 100)
 _PROVABLE = (1.0, 4.0, 16.0)  # nats that identification among so few candidates can prove, and figures show
 _NETWORK = "mlp"
-_SHOWN = 2  # records recovered from one gradient
+_RECOVERED = 2  # records recovered from one gradient
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def comparison(
     members = min(members or room, room)
     rounds = int(np.clip(round(_EPOCHS * members / _BATCH), *_ROUNDS))
     levels = [float(capacity) for capacity in capacities]
-    recovered = {"dataset": images.name, "levels": {"natural": levels}, "images": _SHOWN}
+    recovered = {"dataset": images.name, "levels": {"natural": levels}, "images": _RECOVERED}
     return {
         "preset": preset,
         "seed": seed,

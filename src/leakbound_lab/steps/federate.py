@@ -15,7 +15,7 @@ from leakbound_lab.jobs.unit_costs import STEP_RECORDS, Work
 from leakbound_lab.steps.inputs import BARE, device_name, read_dataset, remove_checkpoints, write_provenance
 from leakbound_lab.steps.job_settings import Device, SeededSettings
 
-_KEPT = {
+_USED = {
     "split",
     "concentration",
     "communication_rounds",
@@ -53,7 +53,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
             "run": run.model_dump(),
             "most_clients": None if section.records else section.most_clients(),
             "replicas": section.replicas or config.replicas,
-            "federated": section.model_dump(mode="json", include=_KEPT),
+            "federated": section.model_dump(mode="json", include=_USED),
             "seed": config.seed,
             **({} if run.mi_budget is None else {"privacy_noise": config.privacy_noise}),
             "device": config.device_of("train"),

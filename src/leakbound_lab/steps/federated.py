@@ -16,7 +16,7 @@ from leakbound_lab.steps.inputs import read_dataset
 from leakbound_lab.steps.job_settings import JobSettings
 
 _CLOSED = "composition"  # the table of closed forms, which needs no runs
-_KEPT = {"models", "n_clients", "communication_rounds", "mi_budget"}
+_USED = {"models", "n_clients", "communication_rounds", "mi_budget"}
 
 
 class FederatedSettings(JobSettings):
@@ -38,7 +38,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         files = [table.file("federate", run.slug, "rows") for run in runs]
         uses: dict[str, list[str]] = {}
         if name == _CLOSED:
-            settings = {"table": name, "federated": section.model_dump(mode="json", include=_KEPT)}
+            settings = {"table": name, "federated": section.model_dump(mode="json", include=_USED)}
             files = [table.file("prepare", dataset) for dataset in section.models]
             uses = {"models": sorted(set(section.models.values()))}
         yield new_job(

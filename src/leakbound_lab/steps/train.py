@@ -16,7 +16,7 @@ from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.steps import inputs
 
-_SHOWN = 2000  # records of each split in all points of a curve but the last
+_EVALUATED = 2000  # records of each split in all points of a curve but the last
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -45,7 +45,7 @@ def _work(table: RunTable, run: Run) -> Iterable[Work]:
     slots = run.replicas * len(table.candidates(run))
     yield table.step_work(run, slots * run.rounds, slots)
     parts = (size.members, size.validation, size.test)
-    early = (table.config.training.evaluations - 1) * sum(min(_SHOWN, part) for part in parts)
+    early = (table.config.training.evaluations - 1) * sum(min(_EVALUATED, part) for part in parts)
     yield Work("predict", slots * (early + len(table.lengths[run.slug]) * sum(parts)), run.model, size.colors)
     yield Work("parameters", 4 * table.kept(run), run.model, size.colors)
 

@@ -58,8 +58,8 @@ class _Job:
     def child(self, replica: int) -> RunRecord:
         """Make the record of one replica. A diverged one has only its curves, as far as they are finite."""
         failed = replica in self.diverged
-        shown = [value for value in self.values if value.replica == replica and value.finite]
-        points = [value.point for value in shown if value.kind == "curve" or not failed]
+        values = [value for value in self.values if value.replica == replica and value.finite]
+        points = [value.point for value in values if value.kind == "curve" or not failed]
         return self.record(
             f"{self.facts.slug}#{replica}",
             f"replica {replica}",

@@ -100,8 +100,8 @@ def _replicas_at_once(request: AttackRequest[GradientInversionConfig]) -> int:
     if torch.device(request.device).type != "cuda":
         return most
     parameters = sum(parameter.numel() for parameter in request.network(torch.Generator()).parameters())
-    held = 4 * (request.config.images + request.config.tuning_images) * parameters
-    return max(1, min(most, memory.free_bytes(request.device) // (2 * held)))
+    upload_bytes = 4 * (request.config.images + request.config.tuning_images) * parameters
+    return max(1, min(most, memory.free_bytes(request.device) // (2 * upload_bytes)))
 
 
 @dataclass(frozen=True)
@@ -204,11 +204,11 @@ class _Replica:
         # Rows of all variants, and of the weights that were chosen.
         edges = {"geiping": GRID_EDGE if at_edge else "", "untuned": ""}
         table = _table(observed, pictures, statuses, {} if best is None else best.metrics)
-        chosen = [
+        weight_rows = [
             rows(0, variant, [-1], {"tv_weight": np.array([weight])}, edges[variant])
             for variant, weight in weights.items()
         ]
-        table = pd.concat([table, *chosen], ignore_index=True)
+        table = pd.concat([table, *weight_rows], ignore_index=True)
         return table, {"truth": observed.truth, "released": observed.released, **pictures}
 
     def limits(

@@ -28,7 +28,7 @@ _LEAST = 1e-300  # in place of a denominator of 0
 
 @dataclass(frozen=True)
 class Solution:
-    """Lowest inputs that equations led to.
+    """Inputs of the lowest layer that the equations reach, for some records.
 
     Attributes:
         layer: Name of the lowest layer whose input is known.
@@ -115,7 +115,7 @@ def solved_images(model: nn.Module, gradients: Gradients, image_shape: tuple[int
 
 
 def _deconvolved(
-    link: Link, weight: Tensor, gradient: Tensor, slopes: Tensor, before: Tensor, held: Tensor
+    link: Link, weight: Tensor, gradient: Tensor, slopes: Tensor, before: Tensor, sensitivity: Tensor
 ) -> Tensor:
     """Solve for the input of a convolution by least squares, with conjugate gradients on all records at once.
 
@@ -128,28 +128,30 @@ def _deconvolved(
         gradient: Gradients of its weight (n, ...).
         slopes: Slopes of the loss by its outputs.
         before: Its outputs less its bias.
-        held: Slopes of the activation of its outputs.
+        sensitivity: Slopes of the activation of its outputs.
     """
     layer: Any = link.layer
     geometry = (link.input_shape[1:], layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    # Both kinds of equations on a like scale: outputs by how well they are held, gradients by their length.
-    held = (held / _norms(held).clamp(min=INSIDE) * held[0].numel() ** 0.5).flatten(2)
+    # Both kinds of equations on a like scale: outputs by the activation's slopes at them, gradients by their length.
+    sensitivity = (
+        sensitivity / _norms(sensitivity).clamp(min=INSIDE) * sensitivity[0].numel() ** 0.5
+    ).flatten(2)
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
     flat, taps = (factor * slopes).flatten(2), weight.flatten(1)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
         """Compute both sides of the system for inputs, from one set of patches."""
         patches = windows(a, layer)
-        return held * (taps @ patches), flat @ patches.transpose(1, 2)
+        return sensitivity * (taps @ patches), flat @ patches.transpose(1, 2)
 
     def backward(first: Tensor, second: Tensor) -> Tensor:
         """Apply the transpose of ``forward``."""
-        return F.fold(taps.mT @ (held * first) + second.transpose(1, 2) @ flat, *geometry)
+        return F.fold(taps.mT @ (sensitivity * first) + second.transpose(1, 2) @ flat, *geometry)
 
     # Unknowns are scaled so that each column of the system has norm 1 (Jacobi preconditioning).
-    squares = taps.mT.square() @ held.square() + flat.square().sum(1, keepdim=True)
+    squares = taps.mT.square() @ sensitivity.square() + flat.square().sum(1, keepdim=True)
     columns = F.fold(squares, *geometry).clamp(min=INSIDE).rsqrt()
-    first, second = held * before.flatten(2), factor[:, 0] * gradient.flatten(2)
+    first, second = sensitivity * before.flatten(2), factor[:, 0] * gradient.flatten(2)
     # Conjugate gradients on the normal equations, all records at once.
     solution = torch.zeros_like(columns)
     residual = columns * backward(first, second)

@@ -31,7 +31,7 @@ _SCALE = 4.0  # squared units of pixels on [-1, 1] in one of [0, 1]
 
 
 @dataclass(frozen=True)
-class Shown:
+class AttackedUploads:
     """Uploads behind one channel, and what an attacker has made of them.
 
     Attributes:
@@ -66,7 +66,7 @@ def demonstration(
     trials: int = 300,
     seed: int = 0,
     each: Callable[[int], None] = lambda count: None,
-) -> tuple[metrics.Pictures, list[Shown]]:
+) -> tuple[metrics.Pictures, list[AttackedUploads]]:
     """Attack single records' gradients, first without a defense and then behind natural noise.
 
     Args:
@@ -90,7 +90,7 @@ def demonstration(
         _MODEL, dataset.colors, len(dataset.classes), torch_generator(seed, *words, "network"), dataset.side
     ).eval()
     spectrum = Natural.decompose(moments)
-    shown = []
+    attacked = []
     for capacity in (None, *capacities):
         channel = None if capacity is None else Natural.calibrate(spectrum, capacity)
         defense = Undefended() if channel is None else ChannelDefense(shape="natural")
@@ -114,9 +114,9 @@ def demonstration(
         guesses = from_gradients if channel is None else from_images
         error = float(metrics.mse(truth[: len(guesses)], guesses).mean())
         numbers = (float(missed), error, least, _identified(truth, seen), most)
-        shown.append(Shown(capacity, seen[:pictures], from_gradients, *numbers))
+        attacked.append(AttackedUploads(capacity, seen[:pictures], from_gradients, *numbers))
         each(1)
-    return truth[:pictures], shown
+    return truth[:pictures], attacked
 
 
 def _identified(truth: metrics.Pictures, noisy: metrics.Pictures) -> float:

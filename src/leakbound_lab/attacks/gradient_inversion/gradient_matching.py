@@ -42,11 +42,11 @@ class Matching:
             candidates: One image per problem.
             labels: Class of each.
         """
-        products, squares = self._compared(candidates, labels)
+        products, squares = self._products(candidates, labels)
         return 1.0 - products / (squares.sqrt() * self._norms)
 
-    def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
-        """Multiply each candidate's gradient with the observed one, and square its norm."""
+    def _products(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
+        """Compute inner products of candidates' gradients with the observed ones, and squared norms of the former."""
         pairs = [factor.compared(self._observed) for factor in self._factors(candidates, labels)]
         products, squares = zip(*pairs, strict=True)
         return torch.stack(products).sum(0), torch.stack(squares).sum(0)
@@ -78,10 +78,10 @@ class GradientMatching(Matching):
         example = next(iter(observed.values())).new_zeros((1, *image_shape))
         self.factored = factorable(self._model) and self._factors.cover(example)
 
-    def _compared(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
-        """Compare by factors or by vmap."""
+    def _products(self, candidates: ImageTensor, labels: Labels) -> tuple[Tensor, Tensor]:
+        """Compute the same from factored gradients, or from those of vmap where the network has none."""
         if self.factored:
-            return super()._compared(candidates, labels)
+            return super()._products(candidates, labels)
         gradients = record_gradients(self._model, candidates, labels)
         products = [(gradients[name] * self._observed[name]).flatten(1).sum(1) for name in gradients]
         squares = [gradient.square().flatten(1).sum(1) for gradient in gradients.values()]
@@ -89,7 +89,7 @@ class GradientMatching(Matching):
 
 
 def stack_of(models: Sequence[nn.Module], image_shape: tuple[int, ...]) -> Factors | None:
-    """Stack networks: factored gradients of their records, ordered record by record, with networks innermost.
+    """Make factored gradients of several networks, record by record: the first record of all networks, then the second.
 
     None if their architecture cannot be written out or its gradients not be factored.
 

@@ -111,9 +111,9 @@ class MapProblem:
 
     def part(self, rows: slice | Int[Tensor, " k"]) -> MapProblem:
         """Select some of the batches."""
-        chosen = {name: tensor[rows] for name, tensor in self.gradients.items()}
+        gradients = {name: tensor[rows] for name, tensor in self.gradients.items()}
         return MapProblem(
-            self.network, self.client, chosen, self.labels[rows], self.image_shape, self.upload_law
+            self.network, self.client, gradients, self.labels[rows], self.image_shape, self.upload_law
         )
 
     def to(self, dtype: torch.dtype) -> MapProblem:
@@ -166,7 +166,7 @@ class MapProblem:
 
 
 class Method(NamedTuple):
-    """Member of the family, with the weight of the gradient against the distribution of images in a search."""
+    """Way to recover images, by name, with the weight of the gradient against the prior of images in a search."""
 
     name: str
     weight: float = _EXACT_WEIGHT
@@ -191,7 +191,7 @@ class Recovery:
 
 
 def methods(problem: MapProblem, config: GradientInversionConfig) -> Iterator[Method]:
-    """Yield the members of the family that suit an upload, the surest one first.
+    """Yield the methods that suit an upload, the surest one first.
 
     Behind noise of known variance s² on the gradient the weight is that of the likelihood, ‖gradient‖² / 2s².
     A network that cannot be searched in stages goes without that, and the log says why.
@@ -288,8 +288,8 @@ def _placed(law: Law, u: Tensor, problem: MapProblem) -> Tensor:
 def _starts(problem: MapProblem, values: int, dtype: torch.dtype) -> Tensor:
     """Return the first u of each batch: the mean, moved a little so that equal records do not stay equal."""
     count, size = problem.labels.shape
-    drawn = torch.randn(size, values, generator=torch.Generator().manual_seed(size), dtype=dtype)
-    moved = 0.1 * drawn if size > 1 else torch.zeros(1, values)
+    noise = torch.randn(size, values, generator=torch.Generator().manual_seed(size), dtype=dtype)
+    moved = 0.1 * noise if size > 1 else torch.zeros(1, values)
     return moved.to(problem.labels.device, dtype).expand(count, -1, -1).clone()
 
 
@@ -317,9 +317,9 @@ def _regressed(problem: MapProblem, law: Law) -> Float[Tensor, "n 1 colors heigh
     """
     count = max(2, min(_DRAWS, _MOST_NUMBERS // problem.flat.shape[1]))
     u = torch.randn(count, 1, len(law.mean), generator=torch.Generator().manual_seed(0)).to(problem.flat)
-    drawn = _placed(law, u, problem)
-    blocks = drawn.split(problems_at_once(problem.network, problem.image_shape, u.device))
-    images = drawn.flatten(1).double()
+    samples = _placed(law, u, problem)
+    blocks = samples.split(problems_at_once(problem.network, problem.image_shape, u.device))
+    images = samples.flatten(1).double()
     restored = torch.empty(len(problem.labels), images.shape[1], dtype=torch.float64, device=images.device)
     # One regression for each class, as a label is known: moments of gradients at drawn images of the class.
     for label in problem.labels.unique():

@@ -231,12 +231,12 @@ class Geiping:
             else:
                 break
         # The best weight, kept only if it is better than the untuned one beyond chance.
-        chosen = min(errors, key=lambda weight: float(errors[weight].mean()))
-        gains = errors[self.config.untuned_tv_weight] - errors[chosen]
+        best = min(errors, key=lambda weight: float(errors[weight].mean()))
+        gains = errors[self.config.untuned_tv_weight] - errors[best]
         if gains.mean() <= 2 * gains.std() / math.sqrt(len(gains)):
             return self.config.untuned_tv_weight, False, errors[self.config.untuned_tv_weight]
         at_edge = largest_binds(curve) or (largest_binds(curve[::-1]) and min(errors) > 0)
-        return chosen, at_edge, errors[chosen]
+        return best, at_edge, errors[best]
 
     def solve(
         self, observed: Gradients, labels: Labels, tv_weights: Sequence[float], purpose: str

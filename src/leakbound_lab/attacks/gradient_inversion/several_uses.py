@@ -85,9 +85,9 @@ def _attacked_uses(
         )
     members = request.dataset.members(replica)
     order = request.generators(_PURPOSE, replica)("images").permutation(len(members))
-    chosen = members.chosen(np.sort(order[: request.config.images]))
-    images = torch.from_numpy(chosen.images)[:, None].to(request.device)
-    labels = torch.from_numpy(chosen.labels)[:, None].to(request.device)
+    records = members.chosen(np.sort(order[: request.config.images]))
+    images = torch.from_numpy(records.images)[:, None].to(request.device)
+    labels = torch.from_numpy(records.labels)[:, None].to(request.device)
     source = request.noise(_PURPOSE, replica)("noise")
     # A GPU solves for several uses at once.
     fitting = problems_at_once(network, request.image_shape, request.device) // len(images)
@@ -102,7 +102,7 @@ def _attacked_uses(
         }
         solved = solved_images(network, gradients, request.image_shape)
         seen += solved.split(len(images))
-    return chosen.images, torch.stack(seen).cpu().numpy()
+    return records.images, torch.stack(seen).cpu().numpy()
 
 
 def _errors(

@@ -43,7 +43,7 @@ _ESSENTIAL = 1 - 1e-6  # leverage from which a row is needed to determine a dire
 _ALIKE = 1 - 1e-9  # cosine from which two directions are one; those of similar records differ little
 _INDEPENDENT = 1e-3  # least singular value of directions of norm 1 that can belong to different records
 _EXPLAINED = 0.999  # part of the ReLUs that a solution explains, from which the search ends
-_KEPT = 500  # directions, those with most zeros, that are tried in place of one of a solution
+_TRIED = 500  # directions, those with most zeros, that are tried in place of one of a solution
 RECOVERED_MSE = 1e-6
 """Mean squared error, on pixels in [0, 1], up to which an image is called recovered: 60 dB."""
 
@@ -109,10 +109,10 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
         raise ValueError(
             f"{request.slug}: a batch of {size} records: there are only {len(order)} members; take a smaller one"
         )
-    chosen = np.column_stack([order[:count], order[count : count * size].reshape(size - 1, count).T])
-    truth = members.images[chosen]
+    batch_rows = np.column_stack([order[:count], order[count : count * size].reshape(size - 1, count).T])
+    truth = members.images[batch_rows]
     images = torch.from_numpy(truth).to(request.device)
-    labels = torch.from_numpy(members.labels[chosen]).to(request.device)
+    labels = torch.from_numpy(members.labels[batch_rows]).to(request.device)
     # What the client sends, and what its network saw, by the same noise.
     sent = client.upload(network, images, labels, request.noise(_PURPOSE, replica)("noise"))
     seen = client.released(images, request.noise(_PURPOSE, replica)("noise")).cpu().numpy()
@@ -223,7 +223,7 @@ def solve_batch(
     # Directions of records are sought until some of them explain the ReLUs.
     best: Batch | None = None
     for tried, directions in problem.directions(generator, samples):
-        solution = problem.chosen(directions)
+        solution = problem.best_directions(directions)
         if solution is not None and (best is None or solution[0] > best.explained):
             best = Batch(np.linalg.solve(solution[1], right), solution[0], tried)
         if best is not None and best.explained >= _EXPLAINED:
@@ -277,7 +277,7 @@ class _Factors:
                     directions = np.vstack([directions, direction])
                     zeros = np.append(zeros, (np.abs(live @ direction) <= self.zero).sum())
             added = len(directions) > before
-            order = np.argsort(-zeros, kind="stable")[:_KEPT]
+            order = np.argsort(-zeros, kind="stable")[:_TRIED]
             directions, zeros = directions[order], zeros[order]
             if added and len(directions) >= size:
                 yield solved + count, directions
@@ -287,8 +287,8 @@ class _Factors:
     ) -> Iterator[Float[np.ndarray, " B"]]:
         """Yield directions that random sets of B - 1 rows determine, if other rows agree with each of these."""
         size = live.shape[1]
-        drawn = np.argpartition(generator.random((count, len(live))), size - 1, axis=1)[:, : size - 1]
-        systems = torch.from_numpy(live[drawn])
+        row_sets = np.argpartition(generator.random((count, len(live))), size - 1, axis=1)[:, : size - 1]
+        systems = torch.from_numpy(live[row_sets])
         solved, failed = torch.linalg.solve_ex(systems[:, :, :-1], -systems[:, :, -1:])
         vectors = F.normalize(F.pad(solved[..., 0], (0, 1), value=1.0), dim=1)
         vectors = vectors[(failed == 0) & vectors.isfinite().all(1)]
@@ -305,10 +305,10 @@ class _Factors:
             if (left[:, : size - 1] ** 2).sum(axis=1).max() < _ESSENTIAL:
                 yield right[-1]
 
-    def chosen(
+    def best_directions(
         self, directions: Float[np.ndarray, "directions B"]
     ) -> tuple[float, Float[np.ndarray, "B B"]] | None:
-        """Choose B directions that explain the ReLUs best, and return how well, and Q with its lengths.
+        """Return the part of the ReLUs that the best B of some directions explain, and these as columns of Q.
 
         The directions with most zeros come first. Each of the others is then tried in place of each of these.
         """
@@ -337,7 +337,7 @@ class _Factors:
     def _solutions(
         self, bases: Float[np.ndarray, "n B B"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n B B"]]:
-        """Give directions, the rows of bases, their lengths, and compute the part of ReLUs that each explains.
+        """Return the part of the ReLUs that each basis explains, and its directions, scaled to the columns of Q.
 
         The gradient of the bias is the sum of the columns of Δ, so that L times the sum of the columns of Q is known,
         and with it the sum. What has no solution explains -inf.

@@ -147,17 +147,17 @@ def encoded(
         temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
     """
     # Forward, through convolution, softened ReLU and softened pooling.
-    values, kept = images, []
+    values, passed = images, []
     for stage in stages:
         layer, parameters = stage.layer, (weights[f"{stage.name}.weight"], weights.get(f"{stage.name}.bias"))
         before = F.conv2d(values, *parameters, layer.stride, layer.padding, layer.dilation)
         pooled, shares = _pooled(before, stage, temperature)
-        kept.append((stage, values, before, shares))
+        passed.append((stage, values, before, shares))
         values = pooled
     # Backward, from the known slopes by the features to the gradient of each convolution.
     gradients: Gradients = {}
     slope = slopes.view(values.shape)
-    for stage, inputs, before, shares in reversed(kept):
+    for stage, inputs, before, shares in reversed(passed):
         layer = stage.layer
         through = _spread(slope, shares, before)
         patches = windows(inputs, layer)
@@ -269,5 +269,5 @@ def search(
     # Of each record the start that ended lowest.
     with torch.no_grad():
         best = values(u, _HEAVIEST, 0.0).nan_to_num(nan=torch.inf).view(STARTS, rows).argmin(0)
-        chosen = u.view(STARTS, rows, -1)[best, torch.arange(rows, device=u.device)]
-        return (mean + chosen @ root).view(-1, *image_shape)
+        lowest = u.view(STARTS, rows, -1)[best, torch.arange(rows, device=u.device)]
+        return (mean + lowest @ root).view(-1, *image_shape)

@@ -51,7 +51,7 @@ class ChannelView:
     posterior: Float[Tensor, "n d"]
     context: Float[Tensor, "n bands"]
 
-    def chosen(self, rows: Tensor) -> ChannelView:
+    def part(self, rows: Tensor) -> ChannelView:
         """Select some of the channels."""
         return ChannelView(self.noise[rows], self.posterior[rows], self.context[rows])
 
@@ -273,7 +273,7 @@ class Estimator:
         chunks = zip(*(part.split(_CHUNK) for part in flat), strict=True)
         with torch.no_grad():
             parts = [
-                network(estimates, noisy, view.chosen(torch.zeros(len(noisy), dtype=torch.int64)))
+                network(estimates, noisy, view.part(torch.zeros(len(noisy), dtype=torch.int64)))
                 for estimates, noisy in chunks
             ]
         learned = torch.cat(parts).clamp(-LARGEST_PIXEL, LARGEST_PIXEL).view(released.shape).numpy()

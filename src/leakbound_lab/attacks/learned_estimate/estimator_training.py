@@ -86,7 +86,7 @@ def train_estimator(
         levels = torch.randint(len(scene.gain), (config.batch_size,), generator=generator)
         truth = course.records[rows]
         linear, released = scene.draw(truth, levels, generator)
-        view = scene.view.chosen(levels)
+        view = scene.view.part(levels)
         errors = (network(linear, released, view) - truth).square().mean(1) / view.posterior.square().mean(1)
         optimizer.zero_grad()
         errors.mean().backward()
@@ -215,15 +215,15 @@ class _Course:
                 for level in checked.tolist():
                     channels = torch.full((len(truth),), number * len(family.unknown) + level)
                     linear, released = scene.draw(truth, channels, generator)
-                    learned = network(linear, released, scene.view.chosen(channels))
+                    learned = network(linear, released, scene.view.part(channels))
                     plain = linear.clamp(-LARGEST_PIXEL, LARGEST_PIXEL)
                     step = learned.clamp(-LARGEST_PIXEL, LARGEST_PIXEL) - plain
                     best = ((truth - plain) * step).sum() / step.square().sum().clamp_min(1e-30)
                     # A network that diverged is never trusted.
                     trust.append(float(best.nan_to_num(0.0).clamp(0, 1)))
                 order = np.argsort(family.unknown[checked])
-                kept = family.unknown[checked][order], np.array(trust)[order]
-                errors.append(Family(family.shape, family.profile, *kept))
+                trusted = family.unknown[checked][order], np.array(trust)[order]
+                errors.append(Family(family.shape, family.profile, *trusted))
         return tuple(errors)
 
 
@@ -243,8 +243,8 @@ def _course(
     held_out = folds[0][: min(_VALIDATION, len(records) // 10)]
     scenes = []
     for fold in folds:
-        others = _shrunk(estimate_moments([np.delete(records, fold, axis=0)]), shrinkage)
-        scenes.append(tuple(scene_of(others, shape, same) for same in alike.values()))
+        outside_moments = _shrunk(estimate_moments([np.delete(records, fold, axis=0)]), shrinkage)
+        scenes.append(tuple(scene_of(outside_moments, shape, same) for same in alike.values()))
     rows = [torch.from_numpy(np.setdiff1d(fold, held_out)) for fold in folds]
     return _Course(torch.from_numpy(records), tuple(rows), torch.from_numpy(held_out), tuple(scenes))
 

@@ -168,7 +168,7 @@ class _Replica:
         pool = self.request.dataset.pool
         count = min(_SPARE * max(self.request.config.candidates), len(pool))
         records = pool.chosen(self.generator("images").permutation(len(pool))[:count])
-        truth, lists = self.drawn("lists", count, self.request.config.candidates)
+        truth, lists = self.drawn_trials("lists", count, self.request.config.candidates)
         score = self.image_scores(records)
         source = self.noise("images")
         images = torch.from_numpy(records.images[truth]).to(self.request.device)
@@ -197,7 +197,7 @@ class _Replica:
             order = _of_one_class(order, pool.labels[order], self.request.config)
         records = pool.chosen(order[: self.request.config.gradients])
         fitting = [count for count in self.request.config.candidates if count <= len(records)]
-        truth, lists = self.drawn("gradient lists", len(records), fitting)
+        truth, lists = self.drawn_trials("gradient lists", len(records), fitting)
         kind: Kind = "approximate"
         if self.client.channel is None:
             score, kind = self.clean_scores(records)
@@ -253,15 +253,15 @@ class _Replica:
             gains if kind != "nearest" else None,
         )
 
-    def drawn(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
+    def drawn_trials(self, purpose: str, count: int, candidates: Sequence[int]) -> tuple[np.ndarray, Lists]:
         """Draw the true record of each trial, and for each M a list of candidates that begins with it."""
         generator = self.generator(purpose)
         trials = self.request.config.trials
         truth = generator.integers(count, size=trials)
         lists = {}
         for number in candidates:
-            others = np.stack([generator.permutation(count - 1)[: number - 1] for _ in range(trials)])
-            lists[number] = np.column_stack([truth, others + (others >= truth[:, None])])
+            distractors = np.stack([generator.permutation(count - 1)[: number - 1] for _ in range(trials)])
+            lists[number] = np.column_stack([truth, distractors + (distractors >= truth[:, None])])
         return truth, lists
 
     def clean_scores(self, records: Split) -> tuple[Callable[[Gradients], np.ndarray], Kind]:

@@ -113,13 +113,13 @@ class Prior:
     def draws(self, count: int, generator: np.random.Generator) -> Split:
         """Draw records. Values beyond the range of pixels are not clipped, because the prior has no edges."""
         variances, axes = self.principal
-        chosen = self.public.chosen(generator.choice(len(self.public), count))
+        records = self.public.chosen(generator.choice(len(self.public), count))
         mean = self.public.images.mean(axis=0)
         noise = (generator.standard_normal((count, len(variances))) * np.sqrt(variances)) @ axes.T
-        blended = math.sqrt(1 - self.share) * (chosen.images - mean) + math.sqrt(self.share) * noise.reshape(
-            chosen.images.shape
+        blended = math.sqrt(1 - self.share) * (records.images - mean) + math.sqrt(self.share) * noise.reshape(
+            records.images.shape
         )
-        return Split((mean + blended).astype(np.float32), chosen.labels)
+        return Split((mean + blended).astype(np.float32), records.labels)
 
 
 def _behind_channel(channel: GaussianChannel, prior: Prior) -> float:
@@ -145,9 +145,9 @@ def _behind_noisy_gradient(
         )
     all_variances, all_axes = prior.principal
     variances, axes = prior.share * all_variances[: config.axes], all_axes[:, : config.axes]
-    drawn = prior.draws(config.draws, request.generators(_PURPOSE, replica)("records"))
+    records = prior.draws(config.draws, request.generators(_PURPOSE, replica)("records"))
     directions = torch.from_numpy(axes.astype(np.float32)).to(request.device)
-    pieces = list(_information(network, client, drawn, directions, request.batch_size))
+    pieces = list(_information(network, client, records, directions, request.batch_size))
     halves = [np.mean(pieces[half::2], axis=0) for half in range(2)]
     # Each half chooses the matrix that the bound of the other one has free.
     folds = [van_trees_error(variances, halves[fold], halves[1 - fold]) for fold in range(2)]

@@ -167,8 +167,8 @@ def _case(
     known_view, method = max(tried, key=lambda pair: _promise(pair[0]))
     views = [known_view, *(view(method, group) for group in records.groups)]
     sound = sound and all(seen.signals.finite for seen in views)
-    drawn = torch_generator(request.seed, dataset.name, replica, "membership_network")
-    return _Case(replica, records, views, method, sound, drawn)
+    generator = torch_generator(request.seed, dataset.name, replica, "membership_network")
+    return _Case(replica, records, views, method, sound, generator)
 
 
 def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
@@ -196,17 +196,17 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
         metric: strongest(on_known, at) if on_known else "" for metric, at in _FALSE_POSITIVE_RATES.items()
     }
     best = by_kind[choices["auc"] or variants[0]]
-    kept = {
+    arrays = {
         f"{name}_{kind}": values
         for name, kinds in (by_kind | {STRONGEST: best}).items()
         for kind, values in kinds.items()
     }
-    kept["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if on_known else -1)
-    kept["noisy_queries"] = np.array(case.method.count > 0)
+    arrays["strongest_choice"] = np.array(list(variants).index(choices["auc"]) if on_known else -1)
+    arrays["noisy_queries"] = np.array(case.method.count > 0)
     if len(records.inserted):
-        kept["canaries_inserted"] = records.inserted
+        arrays["canaries_inserted"] = records.inserted
     view = case.views[1] if case.sound else None
-    return table_of(case.replica, _rows(by_kind, choices, records, view)), kept
+    return table_of(case.replica, _rows(by_kind, choices, records, view)), arrays
 
 
 def scores_of(
@@ -271,16 +271,16 @@ def _evidence(scores: Scores, number: int, compared: Confidences) -> Float[np.nd
 def _task(
     views: Sequence[View], evidence: Sequence[Float[np.ndarray, "_ inputs"]], generator: torch.Generator
 ) -> AttackData:
-    """Let an attack network learn from the first of some views, and from evidence if any, and score all."""
-    signals, *others = (view.signals for view in views)
+    """Make the task of an attack network: it learns from the first view, and evidence if any, and scores all."""
+    signals, *scored = (view.signals for view in views)
     device = signals.labels.device
     members = torch.arange(len(signals.labels), device=device) < len(signals.labels) // 2
     inputs = [torch.from_numpy(columns).to(device) for columns in evidence]
-    return AttackData(signals, members, others, generator, inputs)
+    return AttackData(signals, members, scored, generator, inputs)
 
 
 def _learned(tasks: Sequence[AttackData], config: MembershipConfig) -> list[list[np.ndarray]]:
-    """Return what attack networks score, as arrays."""
+    """Return the scores of attack networks as arrays: of each task, for each of its groups of records."""
     learned = white_box_scores(tasks, config)
     return [[scores.double().cpu().numpy() for scores in groups] for groups in learned]
 
@@ -372,8 +372,8 @@ def _rows(
         accuracy = UNKNOWN if view is None else metrics.proportion_interval(int(half.sum()), len(half))
         estimates["target", metric] = accuracy
     if view is not None and view.compared is not None:
-        held = float(view.compared.inside.mean())
-        estimates["references", "inside"] = metrics.Interval(held, math.nan, math.nan)
+        inside = float(view.compared.inside.mean())
+        estimates["references", "inside"] = metrics.Interval(inside, math.nan, math.nan)
     for (variant, metric), estimate in estimates.items():
         status = DIVERGED if math.isnan(estimate.value) else ""
         columns = row(variant, metric, estimate.value, low=estimate.low, high=estimate.high)
@@ -390,11 +390,13 @@ def membership_estimates(
         left_out = np.concatenate([scores["canaries"][pairs, 1 - records.inserted], scores["mislabelled"]])
         compared["canary_"] = scores["canaries"][pairs, records.inserted], left_out
     estimates = {}
-    for (kind, (members, others)), (metric, fpr) in product(compared.items(), _FALSE_POSITIVE_RATES.items()):
-        if not (np.isfinite(members).all() and np.isfinite(others).all()):
+    for (kind, (members, nonmembers)), (metric, fpr) in product(
+        compared.items(), _FALSE_POSITIVE_RATES.items()
+    ):
+        if not (np.isfinite(members).all() and np.isfinite(nonmembers).all()):
             estimates[f"{kind}{metric}"] = UNKNOWN
         elif fpr is None:
-            estimates[f"{kind}{metric}"] = metrics.auc_interval(members, others)
+            estimates[f"{kind}{metric}"] = metrics.auc_interval(members, nonmembers)
         else:
-            estimates[f"{kind}{metric}"] = metrics.tpr_at_fpr(members, others, fpr)
+            estimates[f"{kind}{metric}"] = metrics.tpr_at_fpr(members, nonmembers, fpr)
     return estimates

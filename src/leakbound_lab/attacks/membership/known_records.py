@@ -106,8 +106,8 @@ def attacked_records(
     counts = len(parts.members) - pairs, len(parts.nonmembers) - pairs
     divided = divide(*counts, known_fraction, generator)
     rows, scored = (np.concatenate([parts.members[m], parts.nonmembers[n]]) for m, n in divided)
-    others = scored[len(scored) // 2 :]
-    planted = np.concatenate([canaries.rows.ravel(), others if pairs else others[:0]])
+    nonmembers = scored[len(scored) // 2 :]
+    planted = np.concatenate([canaries.rows.ravel(), nonmembers if pairs else nonmembers[:0]])
     return AttackedRecords(
         Group(rows, labels[rows]),
         Group(scored, labels[scored]),

@@ -198,8 +198,8 @@ def _scores(
     """Score records by networks of a stack."""
     log_odds = torch.full_like(learner.labels, torch.nan)
     log_odds[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
-    shown = (group.expand(FOLDS, -1, -1) for group in learner.targets)
-    return [log_odds, *(functional_call(network, params, (group,)).mean(0) for group in shown)]
+    stacked_targets = (group.expand(FOLDS, -1, -1) for group in learner.targets)
+    return [log_odds, *(functional_call(network, params, (group,)).mean(0) for group in stacked_targets)]
 
 
 def _fit(
@@ -238,15 +238,15 @@ def _fit(
         better = (losses < lowest) & (stale < _PATIENCE).repeat_interleave(FOLDS)
         lowest = torch.where(better, losses, lowest)
         with torch.no_grad():
-            for kept, current in zip(best, network.parameters(), strict=True):
-                kept.copy_(torch.where(better.view(-1, *[1] * (kept.ndim - 1)), current, kept))
+            for stored, current in zip(best, network.parameters(), strict=True):
+                stored.copy_(torch.where(better.view(-1, *[1] * (stored.ndim - 1)), current, stored))
         stale = torch.where(better.view(-1, FOLDS).any(1), 0, stale + 1)
         going = (stale < _PATIENCE).tolist()  # the one moment of a pass at which the host waits
         if not any(going):
             break
     with torch.no_grad():
-        for current, kept in zip(network.parameters(), best, strict=True):
-            current.copy_(kept)
+        for current, stored in zip(network.parameters(), best, strict=True):
+            current.copy_(stored)
     return lowest.view(-1, FOLDS).cpu()
 
 
@@ -255,12 +255,12 @@ def _order(
 ) -> Int[Tensor, "stack records"]:
     """Draw the order of each network's records in a pass, without meaning where a learner has ended."""
     unchanged = torch.arange(records)
-    drawn = [
+    permutations = [
         torch.randperm(records, generator=generator) if more else unchanged
         for generator, more in zip(generators, going, strict=True)
         for _ in range(FOLDS)
     ]
-    return torch.stack(drawn)
+    return torch.stack(permutations)
 
 
 @torch.no_grad()

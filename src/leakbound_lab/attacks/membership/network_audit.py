@@ -125,8 +125,8 @@ def audit_network(
     evaluated = {name: (scores[:split], scores[split:]) for name, scores in scored.items()}
     choices = {rate: strongest(training, rate) for rate in (None, *RATES)}
     areas = {name: auc_interval(*pair) for name, pair in evaluated.items()}
-    chosen = dict.fromkeys(choices.values())
-    pairs = {name: np.split(training[name], 2) for name in chosen}
+    attackers = dict.fromkeys(choices.values())
+    pairs = {name: np.split(training[name], 2) for name in attackers}
     limits = list(coin_limits(bound, confidence, pairs, evaluated, planted))
     blind = _blind(members, others, labels, halves)
     # Fewest others for a rate: the scored ones must resolve it.

@@ -204,14 +204,17 @@ class References:
         if sound.sum() < _LEAST:
             return None
         trained = np.stack(
-            [np.isin(rows, self._drawn.parts(number).members) for number in recipe["replica"][sound]]
+            [
+                np.isin(rows, self._reference_records.parts(number).members)
+                for number in recipe["replica"][sound]
+            ]
         )
         trained &= ~trained.all(0)
         return Confidences(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
 
     @cached_property
-    def _drawn(self) -> ImageDataset:
-        """The records as the references draw them."""
+    def _reference_records(self) -> ImageDataset:
+        """Dataset whose members are drawn as the reference networks drew theirs."""
         return reference_dataset(self.dataset, of_candidates="target" in self.networks.rates)
 
     def _confidences(

@@ -82,8 +82,8 @@ def signals_of_outputs(answers: Float[np.ndarray, "n ..."], labels: np.ndarray) 
         outputs = outputs.clamp_min(torch.finfo(torch.float32).tiny).log()
     truth = torch.from_numpy(labels.astype(np.int64))
     posteriors = outputs.log_softmax(1)
-    others = outputs.scatter(1, truth[:, None], -torch.inf).logsumexp(1)
-    confidence = outputs.gather(1, truth[:, None])[:, 0] - others
+    other_classes = outputs.scatter(1, truth[:, None], -torch.inf).logsumexp(1)
+    confidence = outputs.gather(1, truth[:, None])[:, 0] - other_classes
     return Signals(posteriors, confidence, posteriors.clamp_min(_LOG_FLOOR), truth)
 
 
@@ -107,8 +107,8 @@ class Queries:
         self._noise = None if sampler is None or generator is None else sampler.noise(draws, generator)
         self.count = draws if self._noise is not None else 0
 
-    def shown(self, images: ImageTensor) -> Iterator[ImageTensor]:
-        """Show the records in each of these ways."""
+    def inputs(self, images: ImageTensor) -> Iterator[ImageTensor]:
+        """Yield the records as the network is shown them, in each of these ways."""
         if self._sampler is None or self._noise is None:
             yield images
             return
@@ -131,7 +131,7 @@ def read_signals(
     """
     answers = []
     for chunk in images.split(FORWARD_IMAGES.on(images.device)):
-        features = torch.stack([model.features(view) for view in (queries or Queries()).shown(chunk)])  # type: ignore[operator]
+        features = torch.stack([model.features(view) for view in (queries or Queries()).inputs(chunk)])  # type: ignore[operator]
         logits = model.head(features).double()  # type: ignore[operator]
         answers.append((logits.log_softmax(-1).mean(0), _confidences(logits).mean(0), features.mean(0)))
     posteriors, confidences, features = (torch.cat(parts) for parts in zip(*answers, strict=True))
@@ -148,7 +148,7 @@ def read_confidences(model: nn.Module, images: ImageTensor, queries: Queries) ->
         queries: How each record is shown.
     """
     means = [
-        torch.stack([_confidences(model(view).double()) for view in queries.shown(chunk)]).mean(0)
+        torch.stack([_confidences(model(view).double()) for view in queries.inputs(chunk)]).mean(0)
         for chunk in images.split(FORWARD_IMAGES.on(images.device))
     ]
     return torch.cat(means).float()

@@ -60,10 +60,12 @@ def scored_uploads(request: TrainingRequest, rates: pd.DataFrame, config: Upload
     rates = rates[rates["length"] == "full"] if "length" in rates else rates
     rates = rates[rates["chosen"]] if config.rates == "chosen" else rates
     slots = tuple(map(Slot, rates["replica"].tolist(), rates["learning_rate"].tolist()))
-    drawn = {slot.replica: _records(request.dataset, slot.replica, config, request.seed) for slot in slots}
+    by_replica = {
+        slot.replica: _records(request.dataset, slot.replica, config, request.seed) for slot in slots
+    }
     rows = {
         replica: [*map(int, records.known.rows), *map(int, records.scored.rows)]
-        for replica, records in drawn.items()
+        for replica, records in by_replica.items()
     }
     scoring = UploadScoring(rows, config.public, config.window, config.draws, config.precision)
     scores = train(replace(request, lengths=("full",), scoring=scoring, only=slots)).scores
@@ -77,12 +79,12 @@ def _records(
 ) -> AttackedRecords:
     """Draw the records that one network is attacked with, from those of ``membership``."""
     division = numpy_generator(seed, dataset.name, replica, "membership_division")
-    drawn = attacked_records(dataset, replica, _LEFT_OUT, division)
+    records = attacked_records(dataset, replica, _LEFT_OUT, division)
     groups = {
-        "known": _first(drawn.known, config.calibration),
-        "scored": _first(drawn.scored, config.candidates),
+        "known": _first(records.known, config.calibration),
+        "scored": _first(records.scored, config.candidates),
     }
-    return replace(drawn, **groups, inserted=drawn.inserted[:0])
+    return replace(records, **groups, inserted=records.inserted[:0])
 
 
 def _first(group: Group, count: int) -> Group:

@@ -52,7 +52,7 @@ from leakbound_lab.training.stack import finite_slots
 
 
 def gains(
-    truth: np.ndarray, others: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
+    truth: np.ndarray, nonmembers: np.ndarray, restored: np.ndarray, controls: Mapping[str, np.ndarray]
 ) -> dict[str, Float[np.ndarray, " k"]]:
     """Compute gains of restored images over controls, by class means of members (truth) and non-members."""
 
@@ -62,7 +62,7 @@ def gains(
     return {
         "gain": error(truth, controls["start"]) - error(truth, restored),
         "gain_over_aux": 1.0 - error(truth, restored) / error(truth, controls["aux_mean"]),
-        "gain_on_others": 1.0 - error(others, restored) / error(others, controls["aux_mean"]),
+        "gain_on_others": 1.0 - error(nonmembers, restored) / error(nonmembers, controls["aux_mean"]),
     }
 
 
@@ -115,7 +115,7 @@ def records_of(split: Split, label: int) -> Pictures:
 
 
 _CHUNK = 256  # records whose slopes are computed at once
-_KEPT = 4  # copies of an image that a search holds besides those that it returns: Adam's two, gradient, first iterate
+_WORKING_COPIES = 4  # of an image, besides those that a search returns: Adam's two, gradient, first iterate
 _LONGER = 4  # times the steps for a tuned attack that would rather stop later
 
 Found = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
@@ -189,10 +189,10 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked
     compared: dict[int, tuple[Pictures, Pictures, np.ndarray]] = {}
     for place, replica in enumerate(request.replicas):
         if replica not in compared:
-            members, others = dataset.members(replica), dataset.nonmembers(replica)
-            held = np.isin(present, members.labels)
-            compared[replica] = class_means(members, present), class_means(others, present), held
-        truth, others_mean, held = compared[replica]
+            members, nonmembers = dataset.members(replica), dataset.nonmembers(replica)
+            has_members = np.isin(present, members.labels)
+            compared[replica] = class_means(members, present), class_means(nonmembers, present), has_members
+        truth, others_mean, has_members = compared[replica]
         finite = place in results
         images, statuses = results.get(place, _nothing(means))
         tables = []
@@ -202,9 +202,9 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked
             if variant in images:
                 values |= gains(truth, others_mean, restored, controls)
             lost = np.isin(status.astype(str), NO_RESULT)
-            values = {name: np.where(lost, np.nan, value)[held] for name, value in values.items()}
-            units = np.array(present)[held].tolist()
-            tables.append(columns(replica, variant, units, values, status[held].tolist()))
+            values = {name: np.where(lost, np.nan, value)[has_members] for name, value in values.items()}
+            units = np.array(present)[has_members].tolist()
+            tables.append(columns(replica, variant, units, values, status[has_members].tolist()))
         attacked.append((joined_columns(tables), {"truth": truth, **images, **controls}))
     return attacked
 
@@ -231,8 +231,10 @@ def _results(
     device = next(network.parameters()).device
     colors, height, width = start.shape[1:]
     images = len(start) * (1 + len(config.tv_weights))
-    kept = images * (_KEPT + len(stopping_times(_LONGER * config.iterations)))
-    size = stack_size("auto", len(sound), device, network, (colors, height, width), max(images, _CHUNK), kept)
+    image_copies = images * (_WORKING_COPIES + len(stopping_times(_LONGER * config.iterations)))
+    size = stack_size(
+        "auto", len(sound), device, network, (colors, height, width), max(images, _CHUNK), image_copies
+    )
     findings: dict[int, Found] = {}
     for group in (sound[first : first + size] for first in range(0, len(sound), size)):
         params = {name: values[group].to(device) for name, values in weights.items()}
@@ -363,9 +365,9 @@ class _Attacker:
     def solve(self, starts: Tensor, searches: Sequence[_Search]) -> Asking[list[np.ndarray]]:
         """Return iterates of each search, (weights, moments, classes, ...), NaN for other classes."""
         queries = [self.query(starts, search) for search in searches]
-        together = len(queries) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
-        traces = yield [joined_inversion(queries)] if together else [*queries]
-        if together:
+        stacked = len(queries) > 1 and SEARCHES_SIDE_BY_SIDE.on(starts.device) > 1
+        traces = yield [joined_inversion(queries)] if stacked else [*queries]
+        if stacked:
             traces = np.split(traces[0], np.cumsum([len(query.labels) for query in queries])[:-1], axis=1)
         solved = []
         for search, trace in zip(searches, traces, strict=True):

@@ -102,18 +102,20 @@ class AnsweringNetworks:
         flat = [query for group in queries for query in group]
         # RuntimeError: of memory that is used up, and of vmap.
         answers = iter(
-            by_kind(flat, lambda each: each.kind, self._together, self.at_once, errors=RuntimeError)
+            by_kind(
+                flat, lambda each: each.kind, self._answered_by_one_stack, self.at_once, errors=RuntimeError
+            )
         )
         return [[next(answers) for _ in group] for group in queries]
 
-    def _together(self, queries: list[Query]) -> list[Any]:
-        """Answer questions of one kind by one stack."""
+    def _answered_by_one_stack(self, queries: list[Query]) -> list[Any]:
+        """Return the answers to questions of one kind, which one stack of networks finds."""
 
         def row_by_row(name: str) -> Tensor:
             """Interleave the values of all questions, with 0 after the end of a shorter one."""
             return pad_sequence([getattr(query, name) for query in queries]).flatten(0, 1)
 
-        params = self._chosen(queries)
+        params = self._parameters_of(queries)
         labels, images = row_by_row("labels"), row_by_row("images")
         if isinstance(first := queries[0], Inversion):
             values = [row_by_row(name) for name in _OF_IMAGES]
@@ -139,7 +141,7 @@ class AnsweringNetworks:
             tuple(value[: len(query.labels), slot] for value in both) for slot, query in enumerate(queries)
         ]
 
-    def _chosen(self, queries: list[Query]) -> Mapping[str, Tensor]:
+    def _parameters_of(self, queries: list[Query]) -> Mapping[str, Tensor]:
         """Select the parameters of the networks that are asked, in the order of the questions."""
         slots = [query.slot for query in queries]
         values = next(iter(self.params.values()))
@@ -186,12 +188,12 @@ def invert(
         return torch.autograd.grad(objective + tv_weights @ total_variation(images), images)[0]
 
     _, step = descent(images, learning_rate, bounds[:, None, None, None], gradient)
-    kept: list[Tensor] = []
+    iterates: list[Tensor] = []
     for iteration in range(1, moments[-1] + 1):
         step()
         if iteration in moments:
-            kept.append(images.detach().clone())
-    return torch.stack(kept)
+            iterates.append(images.detach().clone())
+    return torch.stack(iterates)
 
 
 def _logits(

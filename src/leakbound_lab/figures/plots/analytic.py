@@ -51,9 +51,14 @@ def surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     axes = figure.subplots()
     axes.set(xscale="log", yscale="log", xlabel="eigenvalue of the data λ", ylabel="noise variance σ")
     mesh = axes.pcolormesh(x, y, z, cmap="cividis", shading="gouraud", rasterized=True)
-    drawn = np.array([0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0])
+    contour_levels = np.array([0.01, 0.1, 0.5, 1.0, 2.0, 3.0, 4.0])
     lines = axes.contour(
-        x, y, z, levels=drawn[(drawn > 5 * z.min()) & (drawn < 0.9 * z.max())], colors="white", linewidths=0.7
+        x,
+        y,
+        z,
+        levels=contour_levels[(contour_levels > 5 * z.min()) & (contour_levels < 0.9 * z.max())],
+        colors="white",
+        linewidths=0.7,
     )
     axes.clabel(lines, fmt=lambda value: f"{value:g}", fontsize=style.SMALL)
     axes.grid(False)
@@ -71,12 +76,12 @@ def densities(rows: pd.DataFrame, options: NoOptions) -> Figure:
     figure = canvas(style.ONE_COLUMN, 3.2)
     grid = figure.subplots(len(weights), len(_SPACES), sharex="row", sharey="row", squeeze=False)
     for panels, weight in zip(grid, weights, strict=True):
-        chosen = select(rows, {"weight": weight})
+        part = select(rows, {"weight": weight})
         for axes, (noise, (color, _)) in zip(panels, _SPACES.items(), strict=True):
-            clean, noisy = (select(chosen, {"metric": "density", "noise": kind}) for kind in ("none", noise))
+            clean, noisy = (select(part, {"metric": "density", "noise": kind}) for kind in ("none", noise))
             axes.fill_between(clean["gradient"], clean["value"], color=_FILL, lw=0)
             axes.plot(noisy["gradient"], noisy["value"], color=style.style_of(color).color)
-            capacity = float(select(chosen, {"metric": "capacity", "noise": noise})["value"].iloc[0])
+            capacity = float(select(part, {"metric": "capacity", "noise": noise})["value"].iloc[0])
             note: dict[str, Any] = {"transform": axes.transAxes, "va": "top", "size": 7.0}
             axes.text(0.02, 0.96, f"W = {weight:g}", **note)
             axes.text(0.98, 0.96, f"C = {in_nats(f'{capacity:.3g}')}", ha="right", **note)
@@ -103,9 +108,9 @@ def compression(rows: pd.DataFrame, options: NoOptions) -> Figure:
     color = style.style_of("natural").color
     shades = np.linspace(1.0, 0.4, len(levels))
     for axes, (order, metric, y_label, x_label) in zip(figure.subplots(1, 3), panels, strict=True):
-        shown = select(rows, {"order": order, "metric": metric})
+        part = select(rows, {"order": order, "metric": metric})
         for level, shade in zip(levels, shades, strict=True):
-            line = select(shown, {"level": level}).sort_values("dropped")
+            line = select(part, {"level": level}).sort_values("dropped")
             axes.plot(line["dropped"], line["value"], color=color, alpha=shade, marker=".", ms=3)
         axes.set(xlabel=x_label, ylabel=y_label)
         if metric != "capacity":
@@ -130,15 +135,13 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
     for axes, (metric, label) in zip(
         figure.subplots(1, count, squeeze=False)[0], options.labels.items(), strict=True
     ):
-        shown = select(rows, {"metric": metric})
+        part = select(rows, {"metric": metric})
         for name in names:
-            mean_line(
-                axes, shown[shown["defense"] == name], "level", style.style_of(name), band=None, zorder=2
-            )
-        low, high = float(shown["value"].min()), float(shown["value"].max())
+            mean_line(axes, part[part["defense"] == name], "level", style.style_of(name), band=None, zorder=2)
+        low, high = float(part["value"].min()), float(part["value"].max())
         if low > 0 and high / low > 30:
             log(axes, "y")
-        level_axis(figure, axes, sorted(float(level) for level in shown["level"].unique()), None)
+        level_axis(figure, axes, sorted(float(level) for level in part["level"].unique()), None)
         axes.set(xlabel=style.axis_label("level"), ylabel=label)
     legend(figure, handles(style.style_of(name) for name in names))
     return figure
@@ -156,8 +159,8 @@ def noise_surface(rows: pd.DataFrame, options: NoOptions) -> Figure:
     down = -(-len(budgets) // across)
     figure = canvas(min(style.TWO_COLUMNS, 0.8 + 2.1 * across), 0.6 + 1.75 * down)
     grid = figure.subplots(down, across, squeeze=False, sharey=True)
-    shown = select(rows, {"variant": "grid", "metric": "utility"})
-    shares = shown["value"] - shown["mi_budget"]
+    part = select(rows, {"variant": "grid", "metric": "utility"})
+    shares = part["value"] - part["mi_budget"]
     norm = Normalize(float(shares.min()), float(shares.max()))
     for axes, budget in zip(grid.flat, budgets, strict=False):
         _noise_panel(axes, select(rows, {"mi_budget": budget}), budget, norm)
@@ -185,8 +188,8 @@ def _noise_panel(axes: Axes, rows: pd.DataFrame, budget: float, norm: Normalize)
     """Draw one budget's grid, the edge of the region that keeps the budget, and the optima."""
     fields = {}
     for metric in ("utility", *_EDGES):
-        shown = select_or_nothing(rows, {"variant": "grid", "metric": metric})
-        fields[metric] = shown.pivot_table(
+        part = select_or_nothing(rows, {"variant": "grid", "metric": metric})
+        fields[metric] = part.pivot_table(
             index="tilt", columns="noise_variance", values="value", dropna=False
         )
     utility = fields["utility"]

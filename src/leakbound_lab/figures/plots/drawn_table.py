@@ -142,8 +142,8 @@ def _head(key: dict[str, Any]) -> str:
 
 def _cell(rows: pd.DataFrame, key: dict[str, Any], options: TableOptions) -> list[_Text]:
     """Write the numbers of one cell, then the paper's own."""
-    chosen = select_or_nothing(rows, key)
-    numbers = [_number(chosen, cell) for cell in options.cells]
+    part = select_or_nothing(rows, key)
+    numbers = [_number(part, cell) for cell in options.cells]
     line, column = (str(key[names[0]]) for names in (options.rows, options.columns))
     printed = options.printed.get(line, {}).get(column)
     return [text for text in numbers if text is not None] + ([_Text(printed, mild=True)] if printed else [])
@@ -155,15 +155,15 @@ def _number(rows: pd.DataFrame, cell: Cell) -> _Text | None:
     Raises:
         SelectionError: If a replica has several rows, or the format has an unknown name.
     """
-    chosen = select_or_nothing(rows, cell.where)
-    if chosen.empty:
+    part = select_or_nothing(rows, cell.where)
+    if part.empty:
         return None
-    if "replica" in chosen.columns and chosen["replica"].duplicated().any():
+    if "replica" in part.columns and part["replica"].duplicated().any():
         raise SelectionError(
             "plot table: a cell has several rows of one replica: add a condition to options.cells"
         )
     middle = {"mean": mean_interval, "median": median_interval}[cell.center]
-    interval = middle(chosen["value"].to_numpy(float))
+    interval = middle(part["value"].to_numpy(float))
     numbers = {cell.center: interval.value, "low": interval.low, "high": interval.high}
     try:
         words = cell.text.format(**numbers, half=(interval.high - interval.low) / 2)

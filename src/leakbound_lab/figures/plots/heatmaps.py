@@ -58,9 +58,9 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     levels = sorted(float(level) for level in levelled["level"].unique())
     names = style.ordered(levelled["defense"])
     constants = {
-        label: chosen
+        label: part
         for label, where in options.constants.items()
-        if len(chosen := select_or_nothing(rows, where))
+        if len(part := select_or_nothing(rows, where))
     }
     # A panel for each dataset and network, and one scale of colours for all.
     settings = settings_of(levelled)
@@ -81,7 +81,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
             )
             for wanted in (options.beside, options.floor)
         ]
-        sides = [select_or_nothing(chosen, where)["value"].mean() for chosen in constants.values()]
+        sides = [select_or_nothing(part, where)["value"].mean() for part in constants.values()]
         beside += sides
         _cells(axes, _grid(select(levelled, where), names, levels), small, scale, options.digits)
         for place, value in zip(places[len(levels) :], sides, strict=True):
@@ -147,10 +147,10 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: Any, d
     """Draw the cells of one panel, with small numbers above and below their own."""
     edges = np.linspace(-0.5, len(cells) - 0.5, len(cells) + 1)
     for place, column in enumerate(cells.T):
-        drawn = axes.pcolormesh(
+        mesh = axes.pcolormesh(
             [place - 0.5, place + 0.5], edges, column[:, None], norm=scale.norm, cmap=scale.cmap
         )
-        drawn.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
+        mesh.set(edgecolor=style.CONTROL_COLOR if len(column) == 1 else "none", linewidth=0.4)
     for (row, place), value in np.ndenumerate(cells):
         above, below = (float(numbers[row, place]) for numbers in small)
         _number(axes, float(place), float(row), value, (above, below), scale, digits)
@@ -158,10 +158,10 @@ def _cells(axes: Axes, cells: np.ndarray, small: list[np.ndarray], scale: Any, d
 
 def _side(axes: Axes, place: float, value: float, rows: int, scale: Any, digits: int) -> None:
     """Draw a control without levels as one framed cell over all rows."""
-    drawn = axes.pcolormesh(
+    mesh = axes.pcolormesh(
         [place - 0.5, place + 0.5], [-0.5, rows - 0.5], [[value]], norm=scale.norm, cmap=scale.cmap
     )
-    drawn.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
+    mesh.set(edgecolor=style.CONTROL_COLOR, linewidth=0.4)
     _number(axes, place, (rows - 1) / 2, value, (np.nan, np.nan), scale, digits)
 
 

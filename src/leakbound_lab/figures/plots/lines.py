@@ -113,9 +113,9 @@ def levels(rows: pd.DataFrame, options: LevelsOptions) -> Figure:
     controls: dict[str, _Extent] = {}
     for panel in made.shown:
         inside = panel.of(lines)
-        drawn = [(member, chosen) for member in series if len(chosen := member.of(inside))]
+        with_rows = [(member, part) for member in series if len(part := member.of(inside))]
         curves = {
-            member.style.label: _line(panel.axes, chosen, member, options.x) for member, chosen in drawn
+            member.style.label: _line(panel.axes, part, member, options.x) for member, part in with_rows
         }
         references = _controls(panel, rows, lines, series, options)
         extents[panel.axes] = [*curves.values(), *references.values()]
@@ -228,26 +228,25 @@ def _controls(
     axes = panel.axes
     rows, lines = panel.of(rows), panel.of(lines)
     places = sorted(float(value) for value in lines[options.x].unique())
-    drawn: dict[str, _Extent] = {}
+    extents: dict[str, _Extent] = {}
     for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
-        chosen = select_or_nothing(rows, control.where)
-        if chosen.empty:
+        part = select_or_nothing(rows, control.where)
+        if part.empty:
             continue
-        means = chosen.groupby("model")["value"].mean().to_numpy()
-        drawings = [(style.CONTROL_COLOR, chosen)]
+        means = part.groupby("model")["value"].mean().to_numpy()
+        drawings = [(style.CONTROL_COLOR, part)]
         if not _level(means) and any("model" in member.values for member in series):
             colors = {member.values["model"]: member.style.color for member in series}
             drawings = [
-                (colors.get(str(model), style.CONTROL_COLOR), group)
-                for model, group in chosen.groupby("model")
+                (colors.get(str(model), style.CONTROL_COLOR), group) for model, group in part.groupby("model")
             ]
         spans = [_control(axes, group, places, color, dashes, options.x) for color, group in drawings]
         heights = [height for span in spans for height in span]
-        drawn[control.label] = _Extent(heights, heights[-1])
+        extents[control.label] = _Extent(heights, heights[-1])
     if options.chance is not None and (not options.chance_rows or panel.quantity in options.chance_rows):
         axes.axhline(options.chance, color=style.CONTROL_COLOR, lw=1.0, ls=(0, _CHANCE_DASHES), zorder=2)
-        drawn[options.chance_label] = _Extent([options.chance], options.chance)
-    return drawn
+        extents[options.chance_label] = _Extent([options.chance], options.chance)
+    return extents
 
 
 def _control(

@@ -124,7 +124,7 @@ def panels(
     axes = figure.subplots(
         *shape, sharex="all" if share_x and not broken else "none", sharey=sharing, squeeze=False
     )
-    shown = []
+    laid_out = []
     for index, (cell, (row, dataset)) in enumerate(zip(axes.flat, product(rows, datasets), strict=False)):
         conditions, _, label = row
         where = {"dataset": dataset, **conditions}
@@ -132,18 +132,18 @@ def panels(
             cell.set_visible(False)
             continue
         titled = len(datasets) > 1 and (broken or index < len(datasets))
-        shown.append(Panel(cell, where, style.written(dataset) if titled else "", label))
+        laid_out.append(Panel(cell, where, style.written(dataset) if titled else "", label))
     for cell in axes.flat[len(rows) * len(datasets) :]:
         cell.set_visible(False)
     right = [""] * shape[0] if broken else [name for _, name, _ in rows]
-    return Panels(figure, axes, shown, list(quantities or ()), right)
+    return Panels(figure, axes, laid_out, list(quantities or ()), right)
 
 
 def _rows_of_panels(
-    drawn: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
+    rows: pd.DataFrame, series: Sequence[str], quantities: dict[str, Conditions] | None
 ) -> list[tuple[Conditions, str, str]]:
     """List the conditions of each row of panels, its name at the right, and the label of its y axis."""
-    models = style.ordered(drawn["model"], style.NAMES)
+    models = style.ordered(rows["model"], style.NAMES)
     if quantities:
         return [(conditions, "", label) for label, conditions in quantities.items()]
     if "model" in series or len(models) == 1:
@@ -224,14 +224,14 @@ def end_labels(figure: Figure, axes: Axes, ends: Sequence[tuple[float, str, str]
     axes.get_ylim()  # brings limits up to date
     transform = axes.transScale + axes.transLimits
     heights = transform.transform([(1.0, height) for height, _, _ in ends])[:, 1]
-    apart = 1.25 * style.SMALL / 72 / (axes.get_position().height * figure.get_size_inches()[1])
+    spacing = 1.25 * style.SMALL / 72 / (axes.get_position().height * figure.get_size_inches()[1])
     order = np.argsort(heights, kind="stable")
     places = np.sort(heights)
     for index in range(1, len(places)):
-        places[index] = max(places[index], places[index - 1] + apart)
+        places[index] = max(places[index], places[index - 1] + spacing)
     places[-1] = min(places[-1], 1.0)
     for index in reversed(range(len(places) - 1)):
-        places[index] = min(places[index], places[index + 1] - apart)
+        places[index] = min(places[index], places[index + 1] - spacing)
     for index, place in zip(order, places, strict=True):
         _, name, color = ends[index]
         axes.plot(
@@ -301,16 +301,16 @@ def level_axis(
         axes.set_xscale("log")
     inches = axes.get_position().width * figure.get_size_inches()[0]
     wide = [0.06 * (max(map(len, name.split("\n"))) + 1.5) for name in names]
-    shown: list[int] = []
+    ticks: list[int] = []
     # The last level first, then as many as fit.
     for index in dict.fromkeys((len(levels) - 1, *range(len(levels)))):
-        room = [abs(positions[index] - positions[other]) / span * inches for other in shown]
-        if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, shown, strict=True)):
-            shown.append(index)
-    shown.sort()
-    written = {levels[index]: names[index] for index in shown}
-    axes.xaxis.set_major_locator(FixedLocator([levels[index] for index in shown]))
+        room = [abs(positions[index] - positions[other]) / span * inches for other in ticks]
+        if all(free > (wide[index] + wide[other]) / 2 for free, other in zip(room, ticks, strict=True)):
+            ticks.append(index)
+    ticks.sort()
+    written = {levels[index]: names[index] for index in ticks}
+    axes.xaxis.set_major_locator(FixedLocator([levels[index] for index in ticks]))
     axes.xaxis.set_major_formatter(lambda value, _: written.get(value, f"{value:g}"))
-    axes.xaxis.set_minor_locator(FixedLocator(list(levels)) if len(shown) < len(levels) else NullLocator())
+    axes.xaxis.set_minor_locator(FixedLocator(list(levels)) if len(ticks) < len(levels) else NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="minor", length=2)

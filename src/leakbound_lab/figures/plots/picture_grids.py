@@ -39,7 +39,7 @@ def weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
     grid = rows.pivot(index="row", columns="column", values="value").to_numpy(float)
     figure = canvas(style.ONE_COLUMN, 2.6)
     axes = figure.subplots()
-    shown = axes.imshow(grid, cmap="cividis", interpolation="none")
+    image = axes.imshow(grid, cmap="cividis", interpolation="none")
     axes.set(xlabel="column", ylabel="row")
     for axis, set_ticks in enumerate((axes.set_yticks, axes.set_xticks)):
         changes = np.flatnonzero(np.diff(grid, axis=axis).any(axis=1 - axis)) + 1
@@ -47,7 +47,7 @@ def weights(rows: pd.DataFrame, options: NoOptions) -> Figure:
         set_ticks([end - 0.5 for end in ends], [str(end) for end in ends])
     axes.grid(False)
     values = np.unique(grid)
-    colorbar(figure, shown, "noise weight β", ax=axes, ticks=values if len(values) < 8 else None)
+    colorbar(figure, image, "noise weight β", ax=axes, ticks=values if len(values) < 8 else None)
     return figure
 
 
@@ -84,9 +84,9 @@ def _lines(pixels: pd.DataFrame, names: list[str]) -> Figure:
     figure = canvas(style.TWO_COLUMNS, 1.4 * len(replicas) + 0.9)
     grid = figure.subplots(len(replicas), len(levels), sharex=True, sharey=True, squeeze=False)
     for (row, replica), (column, level) in product(enumerate(replicas), enumerate(levels)):
-        shown = pixels[(pixels["replica"] == replica) & pixels["level"].isin([level, np.nan])]
+        part = pixels[(pixels["replica"] == replica) & pixels["level"].isin([level, np.nan])]
         for name in ("none", *names):
-            values = shown[shown["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
+            values = part[part["defense"] == name].sort_values(["row", "column"])["value"].to_numpy(float)
             series = _RECORD if name == "none" else style.style_of(name)
             grid[row, column].plot(2 * values - 1, color=series.color, lw=1.6 if name == "none" else 0.8)
         grid[row, column].set_title(f"κ = {in_nats(f'{level:g}')}" if row == 0 else "")
@@ -110,8 +110,8 @@ def _block(axes: Axes, name: str, pixels: pd.DataFrame, rows: pd.DataFrame, simi
         np.pad(column, ((0, 0), (0, _GAP), (0, _GAP), (0, 0)), constant_values=1.0) for column in columns
     ]
     joined = np.concatenate([np.concatenate(list(column), axis=0) for column in padded], axis=1)
-    shown = joined[:-_GAP, :-_GAP]
-    axes.imshow(np.repeat(shown, 3, axis=2) if shown.shape[2] == 1 else shown, interpolation="none")
+    image = joined[:-_GAP, :-_GAP]
+    axes.imshow(np.repeat(image, 3, axis=2) if image.shape[2] == 1 else image, interpolation="none")
     labels = ["" if clean.empty else "clean"] * (not clean.empty)
     for level in levels:
         of_level = (rows["defense"] == name) & (rows["level"] == level) & (rows["metric"] == similarity)

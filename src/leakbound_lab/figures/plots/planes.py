@@ -116,8 +116,8 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     # Points, lines and references of each panel, whose names wait for the final layout.
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
-        shown = panel.of(points)
-        undefended = shown[shown["defense"] == "none"]
+        part = panel.of(points)
+        undefended = part[part["defense"] == "none"]
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
         for defense, group in panel.of(replicas).groupby("defense"):
             styles = [member.style for member in series if member.values.get("defense") == defense]
@@ -130,7 +130,7 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
         ]
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
-        _limits(panel.axes, shown, start, log_x=options.log_x)
+        _limits(panel.axes, part, start, log_x=options.log_x)
         for member in series:
             for point in member.of(panel.of(lines)).to_dict("records"):
                 mark_leaving(panel.axes, *_around(point), member.style.color)
@@ -148,12 +148,12 @@ def _handles(
     """Make the legend: the lines, with their levels unless points have names, and the reference marks."""
     handles: list[Any] = []
     for member in series:
-        chosen = member.of(lines)
-        grows = _grows(chosen, options)
-        values = sorted(chosen[options.along].dropna().unique(), reverse=grows)
-        texts = [_text(str(chosen["defense"].iloc[0]), float(value), options) for value in values]
+        part = member.of(lines)
+        grows = _grows(part, options)
+        values = sorted(part[options.along].dropna().unique(), reverse=grows)
+        texts = [_text(str(part["defense"].iloc[0]), float(value), options) for value in values]
         label = explained(
-            member.style.label, [] if names else texts, epsilons(chosen, options.along, descending=grows)
+            member.style.label, [] if names else texts, epsilons(part, options.along, descending=grows)
         )
         handles.append(handle(label, **member.style.line()))
     if (points["defense"] == "none").any():
@@ -237,14 +237,14 @@ def _points(rows: pd.DataFrame, options: PlaneOptions) -> pd.DataFrame:
     keys = [key for key in _KEYS if key in rows.columns]
     sides = []
     for name, conditions in (("x", options.x), ("y", options.y)):
-        chosen = select(rows, conditions)
-        if chosen.duplicated(["run", "replica"]).any():
+        part = select(rows, conditions)
+        if part.duplicated(["run", "replica"]).any():
             raise SelectionError(
                 f"plot plane: options.{name} chooses several rows of one replica: add a condition"
             )
         records = [
-            (*key, *center_interval(group["value"], options.center, metric_of(chosen)), len(group))
-            for key, group in chosen.groupby(keys, dropna=False, sort=True)
+            (*key, *center_interval(group["value"], options.center, metric_of(part)), len(group))
+            for key, group in part.groupby(keys, dropna=False, sort=True)
         ]
         ends = [f"{name}{end}" for end in ("", "_low", "_high", "_few", "_replicas")]
         sides.append(pd.DataFrame(records, columns=[*keys, *ends]))
@@ -277,9 +277,9 @@ def _series(
     bars: dict[str, Any] = {"color": series.style.color, "lw": 0.6, "alpha": 0.45}
     axes.hlines(with_intervals["y"], with_intervals["x_low"], with_intervals["x_high"], **bars)
     axes.vlines(with_intervals["x"], with_intervals["y_low"], with_intervals["y_high"], **bars)
-    drawn = {**series.style.line(), "lw": 0.9}
-    axes.plot(points["x"], points["y"], **{**drawn, "marker": "none"})
-    _marks(axes, points, grow=not names, **drawn)
+    appearance = {**series.style.line(), "lw": 0.9}
+    axes.plot(points["x"], points["y"], **{**appearance, "marker": "none"})
+    _marks(axes, points, grow=not names, **appearance)
     if not names:
         return []
     values = points[options.along].tolist()
@@ -292,7 +292,7 @@ def _series(
     ]
 
 
-def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> None:
+def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **appearance: Any) -> None:
     """Draw a marker for each point, with the name of its run, so that a page can link to it.
 
     If markers grow, the one of the strongest protection, which comes first, is palest and smallest.
@@ -301,10 +301,10 @@ def _marks(axes: Axes, points: pd.DataFrame, *, grow: bool, **drawn: Any) -> Non
 
     shares = np.linspace(0.0, 1.0, len(points)) if grow and len(points) > 1 else np.ones(len(points))
     for share, (run, x, y) in zip(shares, points[["run", "x", "y"]].itertuples(index=False), strict=True):
-        shape = dict(drawn)
+        shape = dict(appearance)
         if grow:
             strength = _PALEST + (1 - _PALEST) * share
-            shape["mfc"] = tuple(1 - strength * (1 - part) for part in to_rgb(drawn["color"]))
+            shape["mfc"] = tuple(1 - strength * (1 - part) for part in to_rgb(appearance["color"]))
             shape |= {"ms": _SMALLEST + (_LARGEST - _SMALLEST) * share, "mew": 0.8}
         (mark,) = axes.plot(x, y, **{**shape, "ls": "none"})
         mark.set_gid(f"{POINT}{run}")

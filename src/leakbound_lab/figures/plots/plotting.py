@@ -60,12 +60,12 @@ class Plot(Generic[T]):
             SelectionError: If the rows lack a column.
         """
         checked = self.check(options)
-        shown = drawable(rows)
+        finite = drawable(rows)
         with style.applied():
             try:
-                return self.render(shown, checked)
+                return self.render(finite, checked)
             except EmptySelectionError as reason:
-                lost = ", ".join(sorted({*rows.get("metric", ())} - {*shown.get("metric", ())}))
+                lost = ", ".join(sorted({*rows.get("metric", ())} - {*finite.get("metric", ())}))
                 undefined = f"no value of {lost} is defined; the caption says what it needs"
                 return placeholder(undefined if lost else str(reason))
 
@@ -122,9 +122,9 @@ def write_png(picture: Figure, path: Path, title: str) -> None:
     from PIL.PngImagePlugin import PngInfo
 
     FigureCanvasAgg(picture)
-    drawn = io.BytesIO()
-    picture.savefig(drawn, format="png")
-    image = Image.open(drawn)
+    buffer = io.BytesIO()
+    picture.savefig(buffer, format="png")
+    image = Image.open(buffer)
     colors, facts = image.convert("RGB"), PngInfo()
     facts.add_text("Title", title)
     if colors.getcolors(_CHART):

@@ -139,16 +139,16 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
     for defense in style.ordered(table["defense"]):
         tried = table[table["defense"] == defense]
         appearance = style.style_of(defense)
-        drawn = {**appearance.line(), "ls": "none"}
+        markers = {**appearance.line(), "ls": "none"}
         middles = tried.groupby(["run", "learning_rate", "length"], dropna=False)[["x", "y"]].mean()
-        axes.plot(middles["x"], middles["y"], **drawn, ms=2.6, mew=0.6, alpha=0.5)
-        for _, chosen in tried[tried["chosen"].astype(bool)].groupby("run"):
+        axes.plot(middles["x"], middles["y"], **markers, ms=2.6, mew=0.6, alpha=0.5)
+        for _, recipe in tried[tried["chosen"].astype(bool)].groupby("run"):
             x, y = (
-                center_interval(chosen[name], "mean", metric)
+                center_interval(recipe[name], "mean", metric)
                 for name, metric in zip("xy", metrics, strict=True)
             )
             if x.few:
-                dots_of(axes, chosen[["x", "y"]].itertuples(index=False), appearance)
+                dots_of(axes, recipe[["x", "y"]].itertuples(index=False), appearance)
             else:
                 xerr, yerr = (
                     [[middle.value - middle.low], [middle.high - middle.value]] for middle in (x, y)
@@ -156,7 +156,7 @@ def _panel(axes: Axes, table: pd.DataFrame, leakage: LeakageAxis, options: Recip
                 lines: dict[str, Any] = {"fmt": "none", "ecolor": appearance.color, "lw": 0.6, "alpha": 0.6}
                 axes.errorbar(x.value, y.value, yerr, xerr, **lines)
             edge = {"mec": "black", "mew": 0.6} if appearance.marker not in "+x1" else {"mew": 1.5}
-            axes.plot(x.value, y.value, **drawn, ms=6.0, zorder=4, **edge)
+            axes.plot(x.value, y.value, **markers, ms=6.0, zorder=4, **edge)
     if len(plain):
         _plain_front(axes, plain, leakage, options)
     axes.locator_params("x", nbins=5)

@@ -65,34 +65,34 @@ class TimesOptions(_LinesOptions):
 def times(rows: pd.DataFrame, options: TimesOptions) -> Figure:
     """Draw the mean over replicas with its 95 % interval over time."""
     require(rows, "time", "value", *options.series)
-    shown = select(rows, options.where)
+    part = select(rows, options.where)
     if options.until is not None:
-        shown = shown[shown["time"] <= options.until]
-    if shown.empty:
+        part = part[part["time"] <= options.until]
+    if part.empty:
         raise EmptySelectionError(f"no row has a time up to {options.until}")
     figure = canvas(options.width, 2.6)
     axes = figure.subplots()
-    drawn = series_of(shown, options.series)
+    lines = series_of(part, options.series)
     ends: list[tuple[float, str, str]] = []
-    for index, series in enumerate(drawn):
-        chosen = series.of(shown)
-        every = max(1, chosen["time"].nunique() // _MARKERS)
-        start = index * every // len(drawn)  # lines that coincide show their markers side by side
-        line = mean_line(axes, chosen, "time", series.style, markevery=(start, every))
+    for index, series in enumerate(lines):
+        of_line = series.of(part)
+        every = max(1, of_line["time"].nunique() // _MARKERS)
+        start = index * every // len(lines)  # lines that coincide show their markers side by side
+        line = mean_line(axes, of_line, "time", series.style, markevery=(start, every))
         ends.append((float(line["middle"].iloc[-1]), series.style.label, series.style.color))
     controls: list[tuple[float, str, str]] = []
     for control, dashes in zip(options.controls, DASHES, strict=False):
-        chosen = select_or_nothing(rows, control.where)
-        if chosen.empty:
+        of_line = select_or_nothing(rows, control.where)
+        if of_line.empty:
             continue
-        height = float(chosen["value"].mean())
+        height = float(of_line["value"].mean())
         axes.axhline(height, color=style.CONTROL_COLOR, lw=1.0, ls=(0, dashes), zorder=2)
         controls.append((height, control.label, style.CONTROL_COLOR))
     log(axes, "y")
     axes.set(xlabel=options.x_label, ylabel=options.y_label)
     axes.margins(x=0.01)
     at_ends = len(ends) + len(controls) <= MOST_AT_ENDS
-    legend(figure, [] if at_ends else handles(series.style for series in drawn))
+    legend(figure, [] if at_ends else handles(series.style for series in lines))
     end_labels(figure, axes, [*ends, *controls] if at_ends else controls)
     return figure
 
@@ -129,12 +129,12 @@ def budgets(rows: pd.DataFrame, options: BudgetsOptions) -> Figure:
     for panel in made.shown:
         inside = panel.of(lines)
         for value, appearance in styles.items():
-            chosen = inside[
+            of_line = inside[
                 inside[options.series].isna() if value != value else inside[options.series] == value
             ]
-            if not chosen.empty:
-                every = max(1, chosen[options.x].nunique() // _MARKERS_IN_PANELS)
-                mean_line(panel.axes, chosen, options.x, appearance, band=0.15, markevery=every)
+            if not of_line.empty:
+                every = max(1, of_line[options.x].nunique() // _MARKERS_IN_PANELS)
+                mean_line(panel.axes, of_line, options.x, appearance, band=0.15, markevery=every)
         if options.log_y:
             log(panel.axes, "y")
         places = sorted(float(place) for place in inside[options.x].unique())

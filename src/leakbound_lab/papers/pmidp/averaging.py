@@ -151,10 +151,10 @@ class Federation:
         model = build(run.model, colors, classes, torch_generator(*words, "init"), request.dataset.side)
         self.parameters = clients.flattened(stack.stacked([model], request.device))[0]
         concentration = request.config.concentration if request.config.split == "dirichlet" else None
-        held = clients.split_records(
+        parts = clients.split_records(
             members.labels, run.n_clients, request.records, numpy_generator(*words, "split"), concentration
         )
-        self.held = torch.from_numpy(held)
+        self.held = torch.from_numpy(parts)
         self.budgets = _budgets(request, replica)
         self.thresholds = np.full(run.n_clients, run.max_param_norm or np.inf)
         self.round = 0
@@ -220,8 +220,8 @@ class Federation:
         rounds = self._request.config.communication_rounds
         points = self._request.config.evaluations
         # The curves have points at the first round, the last, and evenly between.
-        shown = {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
-        if self.round in shown and not self._diverged:
+        evaluated_rounds = {1 + round((rounds - 1) * i / (points - 1)) for i in range(points)}
+        if self.round in evaluated_rounds and not self._diverged:
             self._evaluate(round_noise)
         return True
 
@@ -247,7 +247,7 @@ class Federation:
         config = self._request.config
         records = self._request.records
         following = self.round + 1
-        drawn = [
+        client_batches = [
             self.held[client][
                 clients.draw_batches(
                     records, config.batch_size, config.local_epochs, *self._words, client, following
@@ -255,7 +255,7 @@ class Federation:
             ]
             for client in chunk
         ]
-        batches = torch.stack(drawn).to(self._request.device)
+        batches = torch.stack(client_batches).to(self._request.device)
         vectors = clients.train_clients(
             self.model, self.parameters, self._images, self._labels, batches, config.learning_rate
         )
@@ -280,8 +280,8 @@ class Federation:
         """Extend the curves, and after the last round add the final metrics and leaks."""
         last = self.round == self._request.config.communication_rounds
         average = self.model, clients.unflattened(self.parameters[None], self.model)
-        held = self.held.flatten().sort().values.numpy()
-        loss = stack.evaluate_split(*average, self._members, held, whole=last)[0].item()
+        rows = self.held.flatten().sort().values.numpy()
+        loss = stack.evaluate_split(*average, self._members, rows, whole=last)[0].item()
         accuracy = stack.evaluate_split(*average, self._request.dataset.test, whole=last)[1].item()
         values = {"train_loss": loss, "test_accuracy": accuracy, "threshold": float(self.thresholds.mean())}
         if last:

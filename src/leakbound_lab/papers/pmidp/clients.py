@@ -54,16 +54,16 @@ def split_records(
         return generator.permutation(len(labels))[: n_clients * records].reshape(n_clients, records)
     pools = [generator.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)]
     clients: list[list[int]] = [[] for _ in range(n_clients)]
-    for chosen in clients:
+    for of_client in clients:
         shares = generator.dirichlet(np.full(len(pools), concentration))
-        while len(chosen) < records:
+        while len(of_client) < records:
             left = np.array([len(pool) for pool in pools])
             open_shares = np.where(
                 left > 0, np.maximum(shares, 1e-12), 0.0
             )  # a class of share 0 is the last resort
-            counts = generator.multinomial(records - len(chosen), open_shares / open_shares.sum())
+            counts = generator.multinomial(records - len(of_client), open_shares / open_shares.sum())
             for pool, count in zip(pools, np.minimum(counts, left), strict=True):
-                chosen += [pool.pop() for _ in range(count)]
+                of_client += [pool.pop() for _ in range(count)]
     return np.array(clients, dtype=np.int64)
 
 

@@ -140,11 +140,11 @@ def threat_table(rows: pd.DataFrame, replicas: Sequence[int]) -> list[dict[str, 
 
 def curves(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that are curves over rounds, with the columns of a training's curves."""
-    kept = rows[(rows["unit"] == -1) & rows["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
-    return kept.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
+    part = rows[(rows["unit"] == -1) & rows["metric"].isin(["train_loss", "test_accuracy", "threshold"])]
+    return part.rename(columns={"communication_round": "step"})[["replica", "step", "metric", "value"]]
 
 
 def final_scores(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows about the end of a run and its leaks, with the columns of an attack's rows."""
-    kept = rows[(rows["unit"] == -1) & rows["metric"].str.startswith(("final_", "leak_", "weight_"))]
-    return kept.assign(variant="")
+    part = rows[(rows["unit"] == -1) & rows["metric"].str.startswith(("final_", "leak_", "weight_"))]
+    return part.assign(variant="")

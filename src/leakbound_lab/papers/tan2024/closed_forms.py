@@ -75,8 +75,8 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
             bell = np.exp(-0.5 * (gradients - factor * mean) ** 2 / total)
             density = bell / math.sqrt(2.0 * math.pi * total)
             where: dict[str, Any] = {"weight": weight, "noise": noise}
-            shown = {"metric": "density", "gradient": gradients, "value": density}
-            frames.append(pd.DataFrame({**where, **shown}))
+            curve = {"metric": "density", "gradient": gradients, "value": density}
+            frames.append(pd.DataFrame({**where, **curve}))
             if noise in added:
                 reached = gaussian_capacity(np.array([spread**2]), noise_variance)
                 facts = {"metric": ["capacity", "noise_variance"], "value": [reached, added[noise]]}

@@ -45,8 +45,8 @@ def covariance_leak(
         raise ValueError(f"illustrations.covariance_leak.covariance = {settings.covariance!r}: must be 'aux'")
     private = dataset.pool.images.reshape(len(dataset.pool), -1)
     width = len(existing_eigenvalues(estimate_moments(chunks(private))))
-    others = min(_SCORED, len(private) // 4)
-    most = min(_MOST, len(private) - others)
+    nonmembers = min(_SCORED, len(private) // 4)
+    most = min(_MOST, len(private) - nonmembers)
     sizes = [size for ratio in _RATIOS if 3 <= (size := round(ratio * width)) <= most]
     if not sizes:
         raise ValueError(
@@ -56,7 +56,7 @@ def covariance_leak(
     rows = []
     for replica in range(settings.replicas):
         order = numpy_generator(seed, "covariance_leak", dataset.name, replica).permutation(len(private))
-        strangers = private[order[-others:]]
+        strangers = private[order[-nonmembers:]]
         for count in sizes:
             members = private[order[:count]]
             areas = {**_areas(members, strangers, moments, axes), "gaussian": gaussian_auc(count, width)}
@@ -95,18 +95,18 @@ def _areas(
 ) -> dict[str, float]:
     """Compute the AUC for each kind of publication. ``axes`` are variances and directions of ``aux``."""
     exact, shrunk = estimate_moments(chunks(members)), population_moments(members)
-    shown = np.concatenate([members[:_SCORED], strangers])
+    scored = np.concatenate([members[:_SCORED], strangers])
     weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
     variances, basis = _axes(exact)
-    squares = _squares(shown, exact.mean, basis)
+    squares = _squares(scored, exact.mean, basis)
     raised = (1 - weight) * variances + weight * level  # both have the same directions
     scores = {"members": _distances(variances, squares), "shrunk": _distances(raised, squares)}
     if weight < 1:
         scores["undone"] = _distances((raised - weight * level) / (1 - weight), squares)
-    scores["aux"] = _distances(axes[0], _squares(shown, law.mean, axes[1]))
-    along = ((shown - law.mean) @ axes[1]) * ((exact.mean - law.mean) @ axes[1])
+    scores["aux"] = _distances(axes[0], _squares(scored, law.mean, axes[1]))
+    along = ((scored - law.mean) @ axes[1]) * ((exact.mean - law.mean) @ axes[1])
     scores["mean"] = -(along[:, axes[0] > 0] / axes[0][axes[0] > 0]).sum(axis=1)
-    count = len(shown) - len(strangers)
+    count = len(scored) - len(strangers)
     return {name: auc_interval(-values[:count], -values[count:]).value for name, values in scores.items()}
 
 

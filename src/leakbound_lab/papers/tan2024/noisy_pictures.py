@@ -52,8 +52,8 @@ def noisy_images(
                 picture_rows(shape, level, seen),
                 _likeness_rows(shape, level, clean, seen, settings.weights),
             ]
-    shown = PORTRAIT if settings.pictures == PORTRAIT else dataset.name
-    return pd.concat(frames, ignore_index=True).assign(dataset=shown)
+    source = PORTRAIT if settings.pictures == PORTRAIT else dataset.name
+    return pd.concat(frames, ignore_index=True).assign(dataset=source)
 
 
 def _released(

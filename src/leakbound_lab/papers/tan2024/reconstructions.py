@@ -80,8 +80,8 @@ def reconstructions(
             "attack": linear_estimate(solved, channel, moments),
         }
         for name, images in seen.items():
-            shown = np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL)
-            errors = pd.DataFrame({"replica": range(len(clean)), "value": metrics.mse(clean, shown)})
+            clipped = np.clip(images, -LARGEST_PIXEL, LARGEST_PIXEL)
+            errors = pd.DataFrame({"replica": range(len(clean)), "value": metrics.mse(clean, clipped)})
             errors = errors.assign(defense=name, level=level, color=-1, row=-1, column=-1, metric="mse")
-            frames += [picture_rows(name, level, shown), errors]
+            frames += [picture_rows(name, level, clipped), errors]
     return pd.concat(frames, ignore_index=True).assign(dataset=dataset.name)

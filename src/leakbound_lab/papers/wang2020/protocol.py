@@ -84,11 +84,11 @@ def metropolis_weights(graph: nx.Graph) -> Float[np.ndarray, "n n"]:
     """
     groups = [sorted(group) for group in nx.connected_components(graph)]
     if len(groups) != 1:
-        shown = "; ".join(
+        parts = "; ".join(
             ", ".join(map(str, group[:6])) + (", ..." if len(group) > 6 else "") for group in groups[:4]
         )
         raise ValueError(
-            f"the graph falls into {len(groups)} components ({shown}{'; ...' if len(groups) > 4 else ''}): "
+            f"the graph falls into {len(groups)} components ({parts}{'; ...' if len(groups) > 4 else ''}): "
             "averaging needs a connected one; add edges between them"
         )
     weights = np.zeros((len(graph), len(graph)))
@@ -217,6 +217,6 @@ def _taken_back(
     """Each draw minus the one before it: their sizes shrink by a factor a step."""
     before = np.zeros(1)
     while True:
-        drawn = size * draw()
-        yield drawn - before
-        before, size = drawn, size * factor
+        current = size * draw()
+        yield current - before
+        before, size = current, size * factor

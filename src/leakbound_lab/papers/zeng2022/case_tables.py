@@ -161,14 +161,14 @@ def _general(settings: GeneralCase, seed: int) -> Rows:
         closed = {"utility": cases.optimal_exchangeable_noise(alike, budget).utility_bits}
         rows += _metrics({**where, "variant": "exchangeable_closed_form"}, closed)
     for replica in range(settings.draws):
-        signal, shares = _drawn(settings, seed, replica)
+        signal, shares = _random_problem(settings, seed, replica)
         for budget in settings.mi_budgets:
             where = {"parameters": "drawn", "replica": replica, "mi_budget": budget}
             rows += _solved(where, general.Problem(signal, budget * shares))
     return rows
 
 
-def _drawn(
+def _random_problem(
     settings: GeneralCase, seed: int, replica: int
 ) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, " n"]]:
     """Draw a covariance with unit variances, and budgets in units of their mean."""

@@ -241,15 +241,17 @@ def search_exchangeable_noise(
     least = _FLOOR * needed if least_variance is None else least_variance
     if not 0.0 < least < _CEILING * signal.variance:
         raise ValueError(f"least_variance = {least}: between 0 and {_CEILING * signal.variance:g}")
-    others = signal.n_clients - 1
-    low, high = (-_EDGE, _EDGE * others) if reach is None else (-reach, reach)
+    other_clients = signal.n_clients - 1
+    low, high = (-_EDGE, _EDGE * other_clients) if reach is None else (-reach, reach)
     region = optimize.Bounds(
         [math.log(least), low], [math.log(_CEILING * signal.variance), high], keep_feasible=True
     )
 
     def release(point: Float[np.ndarray, " 2"]) -> Release:
         variance = math.exp(point[0])
-        return Release(signal, Exchangeable(variance, variance * float(point[1]) / others, others + 1))
+        return Release(
+            signal, Exchangeable(variance, variance * float(point[1]) / other_clients, other_clients + 1)
+        )
 
     def room(reached: Release) -> Float[np.ndarray, " constraints"]:
         # The slack of each constraint, negative if it is violated.

@@ -178,8 +178,8 @@ def release_matrix(precision: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "r 
     """
     check_covariance(precision, "precision")
     eigenvalues, vectors = linalg.eigh(precision)
-    kept = eigenvalues > len(precision) * np.finfo(float).eps * eigenvalues[-1]
-    return np.sqrt(eigenvalues[kept])[:, None] * vectors[:, kept].T
+    positive = eigenvalues > len(precision) * np.finfo(float).eps * eigenvalues[-1]
+    return np.sqrt(eigenvalues[positive])[:, None] * vectors[:, positive].T
 
 
 def release_utility_bits(signal: Float[np.ndarray, "n n"], precision: Float[np.ndarray, "n n"]) -> float:
@@ -309,11 +309,11 @@ def _shares(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def _slopes(eigenvalues: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n n"]:
     """Compute divided differences of (1 − 1/s)₊, its derivative where two eigenvalues agree."""
     shares = _shares(eigenvalues)
-    apart = np.subtract.outer(eigenvalues, eigenvalues)
-    near = np.abs(apart) <= 1e-9 * np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
+    gaps = np.subtract.outer(eigenvalues, eigenvalues)
+    near = np.abs(gaps) <= 1e-9 * np.add.outer(np.abs(eigenvalues), np.abs(eigenvalues))
     derivative = np.where(eigenvalues > 1.0, 1.0 / np.maximum(eigenvalues, 1.0) ** 2, 0.0)
     middle = 0.5 * np.add.outer(derivative, derivative)
-    return np.where(near, middle, np.subtract.outer(shares, shares) / np.where(near, 1.0, apart))
+    return np.where(near, middle, np.subtract.outer(shares, shares) / np.where(near, 1.0, gaps))
 
 
 def _step(root: Float[np.ndarray, "n n"], allowed: Float[np.ndarray, " n"], point: _Point) -> _Point | None:

@@ -209,9 +209,9 @@ def privacy_bits(signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n
     Source:
         Zeng et al. 2022, Eq. (19).
     """
-    others = _others(len(signal), client)
-    others_covariance = signal[np.ix_(others, others)]
-    cross = signal[:, others]
+    other_clients = _other_clients(len(signal), client)
+    others_covariance = signal[np.ix_(other_clients, other_clients)]
+    cross = signal[:, other_clients]
     joint = np.block([[signal + noise, cross], [cross.T, others_covariance]])
     return 0.5 * (log_determinant(joint) - log_determinant(others_covariance) - log_determinant(noise)) / BIT
 
@@ -220,13 +220,13 @@ def unconditional_leak_bits(
     signal: Float[np.ndarray, "n n"], noise: Float[np.ndarray, "n n"], client: int
 ) -> float:
     """Compute I(X_i; Yⁿ), information about a client without side information, for n >= 2 clients."""
-    _others(len(signal), client)
+    _other_clients(len(signal), client)
     cross = signal[:, [client]]
     joint = np.block([[signal[[client]][:, [client]], cross.T], [cross, signal + noise]])
     return mutual_information(joint, [0]) / BIT
 
 
-def _others(clients: int, client: int) -> list[int]:
+def _other_clients(clients: int, client: int) -> list[int]:
     """List all clients except one."""
     if clients < 2 or not 0 <= client < clients:
         raise ValueError(f"client = {client}: one of 0..{clients - 1}, and at least two clients")
