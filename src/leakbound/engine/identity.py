@@ -478,6 +478,16 @@ def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int
     if parts is not None and not (isinstance(part, Sequence) and is_numbers(part)):
         inner = [_labels(value, place, f"{inside}[{at!r}]", classes) for at, value in parts]
         return [label for labels in inner for label in labels]
+    return _whole_numbers(part, place, inside, classes)
+
+
+def _whole_numbers(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:
+    """Read the labels of a part that holds numbers.
+
+    Raises:
+        GuaranteeError: If they are no whole numbers, or classes are named that do not have them.
+    """
+    tensor = isinstance(part, Tensor)
     form: Any = part if tensor else np.asarray(part)
     whole = is_whole(form) if tensor else form.dtype.kind in "biu"
     # One whole number, or a vector of them where classes are named, which may be floats then.

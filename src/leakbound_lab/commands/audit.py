@@ -6,7 +6,7 @@ import sys
 from dataclasses import astuple
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,9 @@ from leakbound_lab.jobs.table import RunTable
 from leakbound_lab.steps.job_list import job_list
 from leakbound_lab.steps.job_settings import ConfigOption
 from leakbound_lab.steps.tabulate import MEMBERSHIP, membership_scores
+
+if TYPE_CHECKING:
+    from leakbound.accounting.lower_limits import Evidence
 
 _COLUMNS = ("release", "uses", "quantity", "demonstrated", "allowed", "trials", "attacker")
 _READING = Offered(("label", "image", "resize", "color", "span", "exclude", "owner"))
@@ -81,6 +84,32 @@ def audit(
 
 def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> None:
     """Compare the leakage that attacks on a run demonstrate with the bound of its accountant."""
+    limits, statements = _limits_of(run, configfile, confidence)
+    listed = [limit.to_dict() for limit in limits]
+    if as_json:
+        facts = {"run": run, "confidence": confidence, "statement": statements, "evidence": listed}
+        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{each['sentence']}\n" for each in statements.values())
+        if statements and not statements["replica"]["secure"]:
+            sys.stdout.write("allowed: what would be allowed if the noise were secret\n")
+        cells = [[_text(name, limit[name]) for name in _COLUMNS] for limit in listed]
+        sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
+    if alarms := [limit for limit in limits if limit.alarming]:
+        sys.stderr.write(
+            f"leakbound: alarm: {len(alarms)} of {len(limits)} lower limits lie above what the accountant of {run} "
+            "allows. A limit is wrong by chance in 1 - confidence of all cases; if more data agree, the noise or the "
+            "accountant is wrong.\n"
+        )
+        raise typer.Exit(1)
+
+
+def _limits_of(run: str, configfile: Path, confidence: float) -> tuple[list["Evidence"], dict[str, Any]]:
+    """Return the lower limits that attacks on a run demonstrate, and the statements of its training.
+
+    Raises:
+        BadParameter: If the run was not attacked yet.
+    """
     from leakbound.accounting.lower_limits import evidence
 
     table = job_list(load(configfile)).table
@@ -99,24 +128,7 @@ def _audit_run(run: str, configfile: Path, confidence: float, as_json: bool) -> 
         record = read_record(output(root, "train", run, "provenance"), "train")
         leakage, statements = record.get("leakage"), record.get("statement") or {}
     scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
-    limits = evidence(rows, scores, leakage, confidence, uploads)
-    listed = [limit.to_dict() for limit in limits]
-    if as_json:
-        facts = {"run": run, "confidence": confidence, "statement": statements, "evidence": listed}
-        sys.stdout.write(json.dumps(facts, indent=2) + "\n")
-    else:
-        sys.stdout.writelines(f"{each['sentence']}\n" for each in statements.values())
-        if statements and not statements["replica"]["secure"]:
-            sys.stdout.write("allowed: what would be allowed if the noise were secret\n")
-        cells = [[_text(name, limit[name]) for name in _COLUMNS] for limit in listed]
-        sys.stdout.write(text_table([_COLUMNS, *cells], left=len(_COLUMNS)))
-    if alarms := [limit for limit in limits if limit.alarming]:
-        sys.stderr.write(
-            f"leakbound: alarm: {len(alarms)} of {len(limits)} lower limits lie above what the accountant of {run} "
-            "allows. A limit is wrong by chance in 1 - confidence of all cases; if more data agree, the noise or the "
-            "accountant is wrong.\n"
-        )
-        raise typer.Exit(1)
+    return evidence(rows, scores, leakage, confidence, uploads), statements
 
 
 def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:

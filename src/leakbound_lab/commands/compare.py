@@ -273,47 +273,63 @@ def _records_of(
     Raises:
         BadParameter: If the options do not fit the records.
     """
-    from leakbound.records.collection import OWNER
-    from leakbound.records.tables import is_table, load_table
-    from leakbound_lab.datasets.own import copy_table, write_dataset
+    from leakbound.records.tables import is_table
 
-    path = record_options.path_of(records)
     folder = home / "records"
-    owner = reading.owner
-    if is_table(path):
-        if reading.resize or reading.color or reading.span:
-            raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
-        exclude = owners.without_owner_column(path, reading).exclude or ()
-        table = load_table(
-            path, reading.label, exclude, categories=reading.categories or (), missing=reading.missing
-        )
-        changed = bool(reading.exclude or reading.categories or reading.missing)
-        whose = {}
-        if owner is not None:
-            whose = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
-        name, train, test = copy_table(folder, table, changed=changed, owners=whose)
-        columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
-        own_records.say_classes(path, table.classes, table.labels, columns)
-        if table.left_out:
-            sys.stderr.write(f"leakbound: {path}: {table.left_out} records lack something and are left out\n")
-        if advice := table.advice():
-            sys.stderr.write(f"leakbound: {advice}\n")
-        settings = {"path": name, "label": reading.label, "standardize": standardize}
-        settings |= {} if owner is None else {"owner": owner}
-        rows, columns = table.values.shape[1:]
-        most = _most_records(table.values, whose[owner]) if owner is not None else 1
-        return OwnImages("own", "table_shown", train, test, rows, columns, settings, most=most), folder
+    if is_table(record_options.path_of(records)):
+        return _copied_table(records, folder, reading, standardize), folder
     if reading.resize not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {reading.resize}: a comparison computes covariances of all values, so give one of "
             f"{', '.join(map(str, comparing.SIDES))}; without the option all sizes are brought to one of "
             "these"
         )
-    if records == _EMBEDDED:
-        if owner is not None:
-            raise typer.BadParameter(f"--owner {owner}: nobody knows whose the {_EMBEDDED} are")
-        digits = ORIGINALS[_EMBEDDED]
-        return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
+    if records != _EMBEDDED:
+        return _copied_images(records, folder, reading, seed), folder
+    if reading.owner is not None:
+        raise typer.BadParameter(f"--owner {reading.owner}: nobody knows whose the {_EMBEDDED} are")
+    digits = ORIGINALS[_EMBEDDED]
+    return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
+
+
+def _copied_table(records: str, folder: Path, reading: _ReadingOptions, standardize: bool) -> OwnImages:
+    """Copy a table, and return facts about its records."""
+    from leakbound.records.tables import load_table
+    from leakbound_lab.datasets.own import copy_table
+
+    path = record_options.path_of(records)
+    owner = reading.owner
+    if reading.resize or reading.color or reading.span:
+        raise typer.BadParameter(f"{records}: a table; --resize, --color and --range are of images")
+    exclude = owners.without_owner_column(path, reading).exclude or ()
+    table = load_table(
+        path, reading.label, exclude, categories=reading.categories or (), missing=reading.missing
+    )
+    changed = bool(reading.exclude or reading.categories or reading.missing)
+    whose = {}
+    if owner is not None:
+        whose = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
+    name, train, test = copy_table(folder, table, changed=changed, owners=whose)
+    columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
+    own_records.say_classes(path, table.classes, table.labels, columns)
+    if table.left_out:
+        sys.stderr.write(f"leakbound: {path}: {table.left_out} records lack something and are left out\n")
+    if advice := table.advice():
+        sys.stderr.write(f"leakbound: {advice}\n")
+    settings = {"path": name, "label": reading.label, "standardize": standardize}
+    settings |= {} if owner is None else {"owner": owner}
+    rows, columns = table.values.shape[1:]
+    most = _most_records(table.values, whose[owner]) if owner is not None else 1
+    return OwnImages("own", "table_shown", train, test, rows, columns, settings, most=most)
+
+
+def _copied_images(records: str, folder: Path, reading: _ReadingOptions, seed: int) -> OwnImages:
+    """Copy images or arrays, and return facts about them."""
+    from leakbound.records.collection import OWNER
+    from leakbound_lab.datasets.own import write_dataset
+
+    path = record_options.path_of(records)
+    owner = reading.owner
     collection, _ = own_records.read_both(path, None, reading, labelled=True)
     if owner is not None:
         collection = replace(collection, owners=owners.owners_of(collection, owner))
@@ -322,7 +338,7 @@ def _records_of(
     height, width = collection.values.shape[2:]
     most = 1 if collection.owners is None else _most_records(collection.values, collection.owners)
     column = None if owner is None else OWNER
-    return OwnImages("own", "parquet_shown", train, test, height, width, owner=column, most=most), folder
+    return OwnImages("own", "parquet_shown", train, test, height, width, owner=column, most=most)
 
 
 def _most_records(values: np.ndarray, whose: Sequence[str]) -> int:

@@ -304,22 +304,13 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
             _option_mistakes(f"{where}.options", registries.CLAIM_TESTS, claim.test, claim.options)
         )
         yield from mistakes or claim_mistakes(where, claim, figure, config)
-    if figure.table is not None:
-        section, _, table = figure.table.partition("/")
-        if not (table and section in SECTIONS):
-            known_tables = [EFFICIENCY, SCOREBOARD, *(f"{name}/TABLE" for name in SECTIONS)]
-            yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
-        elif (settings := getattr(config, section)) is not None:
-            yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))
-    drawn = figure.options.get("where")
-    yield from excluded_mistakes(f"{key}.options.where", drawn if isinstance(drawn, dict) else None, figure)
+    yield from _source_mistakes(key, figure, config)
+    conditions = figure.options.get("where")
+    where_of_options = conditions if isinstance(conditions, dict) else None
+    yield from excluded_mistakes(f"{key}.options.where", where_of_options, figure)
     study = config.studies.get(figure.study or "")
     if study is not None:
-        for column in figure.select:
-            yield from unknown_name(f"{key}.select", column, "column", list(STUDY_COLUMNS))
-        sources = [*SOURCES, *registries.ATTACKS.names(config.plugins.attacks)]
-        for source in plain_values(figure.select.get("source", {})):
-            yield from unknown_name(f"{key}.select.source", str(source), "source", sources)
+        yield from _selection_mistakes(key, figure, config)
     for field, column in (("rounds", "rounds"), ("batch_sizes", "batch_size")):
         if study is not None and len(getattr(study, field)) > 1 and not figure.compares(column):
             yield (
@@ -327,6 +318,27 @@ def figure_mistakes(figure: FigureConfig, config: Config) -> Iterator[str]:
                 f"{shown(getattr(study, field))}; put the others into a study of their own, or draw them, "
                 f"e.g. by options.x: {column}"
             )
+
+
+def _source_mistakes(key: str, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Yield mistakes of the table that a figure shows, if it is not that of a study."""
+    if figure.table is None:
+        return
+    section, _, table = figure.table.partition("/")
+    if not (table and section in SECTIONS):
+        known_tables = [EFFICIENCY, SCOREBOARD, *(f"{name}/TABLE" for name in SECTIONS)]
+        yield from unknown_name(f"{key}.table", figure.table, "table", known_tables)
+    elif (settings := getattr(config, section)) is not None:
+        yield from unknown_name(f"{key}.table", table, f"table of {section}", sorted(settings.TABLES))
+
+
+def _selection_mistakes(key: str, figure: FigureConfig, config: Config) -> Iterator[str]:
+    """Yield columns and sources of a figure's selection that tables of studies do not have."""
+    for column in figure.select:
+        yield from unknown_name(f"{key}.select", column, "column", list(STUDY_COLUMNS))
+    sources = [*SOURCES, *registries.ATTACKS.names(config.plugins.attacks)]
+    for source in plain_values(figure.select.get("source", {})):
+        yield from unknown_name(f"{key}.select.source", str(source), "source", sources)
 
 
 def claim_mistakes(where: str, claim: ClaimConfig, figure: FigureConfig, config: Config) -> Iterator[str]:

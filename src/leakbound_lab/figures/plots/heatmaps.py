@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,11 +87,7 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
         _cells(axes, _grid(select(levelled, where), names, levels), small, scale, options.digits)
         for place, value in zip(places[len(levels) :], sides, strict=True):
             _side(axes, place, value, len(names), scale, options.digits)
-        # Axes of the panel.
-        axes.set_xticks(places, [*(f"{level:g}" for level in levels), *constants])
-        axes.set_yticks(range(len(names)), [style.style_of(name).label for name in names])
-        axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
-        bare(axes)
+        _label(axes, places, [*(f"{level:g}" for level in levels), *constants], names)
         if titled:
             axes.set_title(title_of(where, settings), pad=2.5)
     grid[-1].set_xlabel(style.axis_label("level", names))
@@ -101,6 +98,14 @@ def heatmap(rows: pd.DataFrame, options: HeatmapOptions) -> Figure:
     bar.outline.set(visible=extend != "neither", linewidth=0.4)
     legend(figure, _beyond(extend), _small_numbers(options))
     return figure
+
+
+def _label(axes: Axes, places: Sequence[float], columns: Sequence[str], names: Sequence[str]) -> None:
+    """Write the names of columns and defenses at the axes of a panel."""
+    axes.set_xticks(places, columns)
+    axes.set_yticks(range(len(names)), [style.style_of(name).label for name in names])
+    axes.set(xlim=(-0.5, places[-1] + 0.5), ylim=(len(names) - 0.5, -0.5))
+    bare(axes)
 
 
 def _small_numbers(options: HeatmapOptions) -> str:
