@@ -251,6 +251,7 @@ ALL = (
         "what_wins",
         "pac",
         "spear",
+        "directions",
         "correlated",
         "van_trees",
         "van_trees_gradients",
