@@ -2,6 +2,7 @@
 
 import re
 import reprlib
+import unicodedata
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,6 +45,22 @@ def shown(value: Any) -> str:
     """Write a value as Python does, but a tuple as a list, shortened for a message."""
     text = _REPR.repr(list(value) if isinstance(value, tuple) else value)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def owner_text(name: Any) -> str:
+    """Write the name of an owner as one text, the same for each form in which files and tables hold it.
+
+    Whole floats are whole numbers, and these their digits, without zeros in front. Text counts without spaces
+    around it, in the normal form of Unicode.
+
+    Example:
+        >>> owner_text(7.0), owner_text("007"), owner_text(" b7")
+        ('7', '7', 'b7')
+    """
+    if isinstance(name, float) and name.is_integer():
+        return str(int(name))
+    text = unicodedata.normalize("NFC", str(name)).strip()
+    return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
 def in_nats(number: str) -> str:

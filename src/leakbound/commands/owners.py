@@ -16,6 +16,7 @@ from leakbound.accounting.leakage import joint_information
 from leakbound.channels.shapes import shape_named
 from leakbound.commands.files import refusing
 from leakbound.engine.targets import Capacity, Leakage, Reconstruction, Target
+from leakbound.words import owner_text
 
 if TYPE_CHECKING:
     from leakbound.commands.record_options import ReadingOptions
@@ -45,7 +46,7 @@ def owners_of(private: Collection, owner: str) -> list[str]:
 def owners_at(
     path: Path, owner: str, count: int, names: Sequence[str] | None = None, rows: np.ndarray | None = None
 ) -> list[str]:
-    """Return the owner of each record of a file or folder.
+    """Return the owner of each record of a file or folder, by one text for each.
 
     Args:
         path: The file or folder.
@@ -57,6 +58,13 @@ def owners_at(
     Raises:
         BadParameter: If a record has none, or the form of the records names none.
     """
+    return [owner_text(name) for name in _names_at(path, owner, count, names, rows)]
+
+
+def _names_at(
+    path: Path, owner: str, count: int, names: Sequence[str] | None, rows: np.ndarray | None
+) -> Sequence[Any]:
+    """Return the name of each record's owner as the file or folder holds it, with the errors of :func:`owners_at`."""
     from leakbound.records.arrays import is_array_file, read_owners
     from leakbound.records.class_folders import owners_of_paths
     from leakbound.records.records import DatasetError
@@ -88,7 +96,7 @@ def owners_at(
         raise typer.BadParameter(
             f"--owner {owner}: record {row} of {path} has none; give each record the name or number of whom it is about"
         )
-    return [str(value) for value in column]
+    return column.tolist()
 
 
 def one_of_each(owners: Sequence[str], seed: int) -> np.ndarray:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from leakbound import storage
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.records import is_numbers, is_whole
 from leakbound.engine.refusals import GuaranteeError
+from leakbound.words import owner_text
 
 WORD = 16  # bytes of a digest
 KEY = 32  # bytes of a key
@@ -103,7 +103,7 @@ class Identity:
         Raises:
             GuaranteeError: If one is missing.
         """
-        texts = [_owner_text(name) for name in names]
+        texts = [owner_text(name) for name in names]
         if missing := [place for place, text in enumerate(texts) if text in _NOBODY]:
             raise GuaranteeError(
                 f"owner: that of record {missing[0]} is {names[missing[0]]!r}, so give each record the name or number "
@@ -167,14 +167,6 @@ class Identity:
                 "recognised: set LEAKBOUND_KEY to the key file of the account that saved it"
             )
         return identity
-
-
-def _owner_text(name: Any) -> str:
-    """Write the name of an owner as one text."""
-    if isinstance(name, float) and name.is_integer():
-        return str(int(name))
-    text = unicodedata.normalize("NFC", str(name)).strip()
-    return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
 def _needs_double(rows: Tensor) -> bool:

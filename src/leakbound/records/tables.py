@@ -36,7 +36,7 @@ from leakbound.registry import nearest, nearest_path
 from leakbound.storage import TooLargeError
 from leakbound.storage.arrow import FormError
 from leakbound.storage.parquet import holds_shards, opened, shards
-from leakbound.words import shown
+from leakbound.words import owner_text, shown
 
 DEVIATIONS = 3.0
 """Standard deviations of the attacker's records that become 1. Values beyond them are clipped."""
@@ -185,7 +185,7 @@ def load_table(
 
 
 def owner_column(path: Path, column: str) -> pd.Series:
-    """Read whose each row of a table is. Texts of a text table are owners as they stand: 007 is not 7.
+    """Read whose each row of a table is, as the table holds it.
 
     Args:
         path: Table that :func:`load_table` has read, or Parquet with images.
@@ -239,8 +239,9 @@ def load_owners(path: Path, column: str, count: int) -> Int[np.ndarray, " n"]:
         DatasetError: If an owner is missing.
     """
     if not path.is_dir() and is_array_file(path):
-        return pd.factorize(np.asarray(read_owners(path, column, count)))[0].astype(np.int64)
-    numbers, _ = pd.factorize(owner_column(path, column))
+        owners = [owner_text(name) for name in read_owners(path, column, count)]
+        return pd.factorize(np.array(owners))[0].astype(np.int64)
+    numbers, _ = pd.factorize(owner_column(path, column).map(owner_text, na_action="ignore"))
     if (missing := numbers < 0).any():
         row = int(missing.argmax())
         raise DatasetError(

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from leakbound.records.records import DatasetError, Records
+from leakbound.words import owner_text
 from leakbound_lab.config.data import MOST_COLORS
 from leakbound_lab.datasets.portrait import PORTRAIT
 from leakbound_lab.registries import DATASETS
@@ -46,13 +47,13 @@ class RawDataset:
 
 
 def numbered_owners(*parts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
-    """Number owners by their names, the same in all parts.
+    """Number owners by their names, the same in all parts and for each form of a name.
 
     Example:
         >>> numbered_owners(["b", "a", "b"], ["a", "c"])
         [array([1, 0, 1]), array([0, 2])]
     """
-    names = [name for part in parts for name in part]
+    names = [owner_text(name) for part in parts for name in part]
     numbers = np.unique(np.asarray(names, dtype=str), return_inverse=True)[1].astype(np.int64)
     return np.split(numbers, np.cumsum([len(part) for part in parts])[:-1])
 
