@@ -31,6 +31,8 @@ LABEL_WORDS = {
     "none": "no_labels_released",
 }
 EQUAL_LABELS = "a label of another column where it equals the counted one of its record"
+OTHER_VALUES = "values besides inputs and labels that were released as they are"
+OWN_NOISE = "the noise itself, a statistic of these records"
 INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",
     "owner": "records of one owner may depend on each other; owners are taken as independent",

@@ -16,7 +16,7 @@ import typer
 
 from leakbound import storage
 from leakbound.accounting.risk import bound_text, naming_bound
-from leakbound.accounting.statement import Statement, state, upper_bound
+from leakbound.accounting.statement import OWN_NOISE, Statement, state, upper_bound
 from leakbound.channels.covariance import LARGE
 from leakbound.commands import own_records, owners, record_options
 from leakbound.commands.files import refusing
@@ -221,7 +221,7 @@ def _stated(
         added=most * calibration.information(uses),
         unit="owner" if owned else "record",
         group=most,
-        uncovered=("the noise itself, a statistic of these records",) if to_private else (),
+        uncovered=(OWN_NOISE,) if to_private else (),
     )
 
 

@@ -362,11 +362,11 @@ def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Accou
     """State what the copies reveal, with all else that the ledger of the engine has counted."""
     labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
     unit: Any = "owner" if leakage.owned else "record"
-    facts = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
+    facts: dict[str, Any] = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
+    facts["uncovered"] = leakage.uncovered
     if engine.calibrate_to_own:  # all digits would identify the records
-        uncovered = ("the noise itself, a statistic of these records", *leakage.uncovered)
-        return state("the noisy copies", added=rounded_up(leakage.joint), uncovered=uncovered, **facts)
-    return state("the noisy copies", added=leakage.joint, uncovered=leakage.uncovered, **facts)
+        return state("the noisy copies", added=rounded_up(leakage.joint), **facts)
+    return state("the noisy copies", added=leakage.joint, **facts)
 
 
 def _assumed(

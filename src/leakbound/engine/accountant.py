@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import INDEPENDENT, Statement, state, upper_bound
+from leakbound.accounting.statement import INDEPENDENT, OTHER_VALUES, Statement, state, upper_bound
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
@@ -76,6 +76,11 @@ class Account:
     def owned(self) -> bool:
         """True if bounds are those of all records of an owner together."""
         return self.group is not None
+
+    @property
+    def counts_labels(self) -> bool:
+        """True if all labels that were released are counted, and no other values were released as they are."""
+        return self.labels is not None and OTHER_VALUES not in self.uncovered
 
     def statement(self, *, secure: bool) -> Statement:
         """State what values computed from the noisy records reveal.
@@ -365,6 +370,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
             added=nats,
             unit="record" if records == 1 else "owner",
             group=records,
+            uncovered=account.uncovered,
         )
         return said.sentence if engine.secure else f"{said.release}: {said.short}"
 

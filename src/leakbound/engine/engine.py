@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from leakbound import __version__
 from leakbound.accounting.sheet import Release, StatedData, sheet
+from leakbound.accounting.statement import OWN_NOISE
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
@@ -566,7 +567,7 @@ class ChannelEngine:
             len(uses),
             distinct=distinct,
             group=int(groups.max()) if distinct.any() and groups[distinct].all() else None,
-            uncovered=self._counter.ledger.uncovered_labels(),
+            uncovered=((OWN_NOISE,) if self.calibrate_to_own else ()) + self._counter.ledger.uncovered(),
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)
@@ -727,7 +728,12 @@ class ChannelEngine:
             GuaranteeError: If there is not one for each, or one is missing.
         """
         count = len(places.records)
-        if isinstance(owner, str | bytes) or len(owner) != count or np.ndim(owner) != 1:
+        if not isinstance(owner, str | bytes) and np.ndim(owner) > 1:
+            raise GuaranteeError(
+                f"owner of the shape {np.shape(owner)}: give one name or number for each of the {count} records of the "
+                "dataset"
+            )
+        if isinstance(owner, str | bytes) or len(owner) != count:
             raise GuaranteeError(
                 f"owner of {len(owner)} entries: give one for each of the {count} records of the dataset, in its order"
             )

@@ -32,9 +32,9 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from leakbound.engine.engine import ChannelEngine
 
 LEAKAGE = "leakage-nats"
-"""Record of a reply, and its bound in nats where labels are counted."""
+"""Record of a reply, and its bound in nats where labels are counted and nothing else was released as it is."""
 UNCOUNTED = f"{LEAKAGE}-plus-labels-not-counted"
-"""Its bound in nats where they are not: of the inputs alone."""
+"""Its bound in nats where labels or other values are not counted."""
 _ARRAYS = "leakbound.channel.arrays"
 _FACTS = "leakbound.channel.facts"
 
@@ -65,7 +65,7 @@ class ChannelMod:
             _keep(context, self._engine.state_dict())
         if self._tell and not reply.has_error():
             account = self._engine.leakage()
-            name = UNCOUNTED if account.labels is None else LEAKAGE
+            name = LEAKAGE if account.counts_labels else UNCOUNTED
             reply.content[LEAKAGE] = ConfigRecord({name: account.record})
         return reply
 

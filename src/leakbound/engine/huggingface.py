@@ -25,7 +25,7 @@ class ChannelCallback(TrainerCallback):
     Args:
         engine: Engine whose dataset is trained on.
         metric: Name under which the smallest valid bound of the most used record, in nats, is logged. Where
-            labels are not counted, ``_plus_labels_not_counted`` is added to it.
+            labels or other values are not counted, ``_plus_labels_not_counted`` is added to it.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
@@ -66,7 +66,7 @@ class ChannelCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **shown: Any) -> None:
         """Add what has leaked to what is logged."""
         account = self.engine.leakage()
-        more = "_plus_labels_not_counted" if account.labels is None else ""
+        more = "" if account.counts_labels else "_plus_labels_not_counted"
         if logs is not None:
             logs[f"{self.metric}{more}"] = account.record
         if state.log_history:

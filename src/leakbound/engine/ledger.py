@@ -36,7 +36,7 @@ from jaxtyping import Int
 
 from leakbound import storage
 from leakbound.accounting.leakage import Held, Mechanism, Schedule, seen_by
-from leakbound.accounting.statement import EQUAL_LABELS
+from leakbound.accounting.statement import EQUAL_LABELS, OTHER_VALUES
 from leakbound.channels.composition import determinant_nats
 from leakbound.channels.covariance import Moments
 from leakbound.engine.calibrations import NearCopies
@@ -359,15 +359,18 @@ class Ledger:
             f"were released of {values}"
         )
 
-    def uncovered_labels(self) -> tuple[str, ...]:
-        """Say which labels are not counted where records have released labels of two columns.
+    def uncovered(self) -> tuple[str, ...]:
+        """Say what was released besides inputs and is in no number.
 
         Equal labels of a record are counted once. Two columns differ in those of some records, which then have more.
+        Other values, which their owner allowed, have no bound.
         """
         query = "SELECT count(*) AS labels FROM labels WHERE nats > 0 AND nats < 9e999 GROUP BY record"
+        others = f"SELECT EXISTS (SELECT 1 FROM labels WHERE label = {VALUES} AND nats = 0)"
         with self._opened() as connection:
             numbers = connection.execute(f"SELECT count(DISTINCT labels) FROM ({query})").fetchone()[0]
-        return (EQUAL_LABELS,) if numbers > 1 else ()
+            released = {EQUAL_LABELS: numbers > 1, OTHER_VALUES: connection.execute(others).fetchone()[0]}
+        return tuple(what for what, there in released.items() if there)
 
     def double(self, width: int, needed: bool) -> bool:
         """Return whether records of ``width`` values are equal as float64, and not as float32.

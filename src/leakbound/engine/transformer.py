@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from leakbound.accounting.leakage import Held
-from leakbound.accounting.statement import state
+from leakbound.accounting.statement import OWN_NOISE, state
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
 from leakbound.engine.calibrations import (
@@ -533,7 +533,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         ledger, uncovered = self._counted(), [_AROUND]
         if not ledger.foreign:
-            uncovered += ledger.uncovered_labels()
+            uncovered += ledger.uncovered()
+        if self.auxiliary is None:
+            uncovered.append(OWN_NOISE)
         counted, group = "", 1
         if ledger.path is None:
             uncovered.append(
