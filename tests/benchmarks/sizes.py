@@ -98,7 +98,7 @@ def wide_config(jobs: int) -> dict[str, Any]:
     arms = ("natural", "white", "personalized", "second")  # a defense has at most 1,000 levels
     study = {
         **{"datasets": ["digits"], "models": ["mlp"], "rounds": [20], "batch_sizes": [32]},
-        **{"defenses": {arm: levels[number :: len(arms)] for number, arm in enumerate(arms)}},
+        **{"defenses": {arm: levels[number :: len(arms)] for number, arm in enumerate(arms[: len(levels)])}},
         **{"attacks": ["membership", "model_inversion"]},
     }
     return {

@@ -403,7 +403,8 @@ def test_folds_of_a_search_are_uses(uses):
                 search.set_params(error_score="raise").fit(OWN, labels)
         else:
             search.fit(OWN, labels)
-    assert channel._counted().held(1).fresh_uses.max() <= uses
+    ledger = channel._counted()
+    assert ledger.held(1, ledger.records()).fresh_uses.max() <= uses
 
 
 def test_a_seeded_copy_that_comes_again_is_one_use_and_another_channel_draws_anew():

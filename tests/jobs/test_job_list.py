@@ -419,6 +419,7 @@ SPELT_OUT = {
     ("catalogue",): "config/./figures",
     ("training", "max_stack"): 2,
     ("training", "precision"): "bfloat16",
+    ("attacks", "membership_uploads", "precision"): "bfloat16",
     ("attacks", "membership", "reference_records"): "candidates",
     ("illustrations", "shapes", "covariance"): "aux",
     ("illustrations", "covariance_leak", "covariance"): "members",

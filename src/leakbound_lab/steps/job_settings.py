@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 from pydantic import ConfigDict, Field
 
+from leakbound.words import shown
 from leakbound_lab import registries
 from leakbound_lab.config.messages import ConfigError, unknown_name
 from leakbound_lab.config.settings import Name, PrivacyNoise, Seed, Settings, Target
@@ -40,8 +41,15 @@ def register_plugins(plugins: Mapping[str, Mapping[str, str]]) -> None:
         plugins: Kind to name to ``module:attribute``.
 
     Raises:
-        ConfigError: If there is no such kind.
+        ConfigError: If there is no such kind, or they are no such mapping.
     """
+    mappings = isinstance(plugins, Mapping) and all(
+        isinstance(entries, Mapping) for entries in plugins.values()
+    )
+    if not mappings:
+        raise ConfigError(
+            SETTINGS, f"plugins = {shown(plugins)}: is no mapping from kinds to names to module:attribute"
+        )
     for kind, entries in plugins.items():
         if wrong := unknown_name("plugins", kind, "kind", sorted(registries.KINDS)):
             raise ConfigError(SETTINGS, wrong)
