@@ -636,8 +636,8 @@ BUGS = {
         "test_a_published_total_counts_the_steps_of_each_channel_once",
     ),
     "nats of other channels left out of an account": (
-        "return np.array(nats)[kind_of.ravel()] + self._added",
-        "return np.array(nats)[kind_of.ravel()]",
+        "return together + self._each * later + self._added",
+        "return together + self._each * later",
         "test_a_published_total_counts_the_steps_of_each_channel_once",
     ),
     "learned densities whose means cost no degree of freedom": (

@@ -59,6 +59,17 @@ def test_looks_through_one_channel_add_up_in_any_portions():
     assert LeakageAccountant(MOMENTS).add(NATURAL, 4, steps=9).account().printed == pytest.approx(18.0)
 
 
+def test_what_is_added_for_owners_is_that_of_each_of_their_records_and_of_different_numbers_the_largest():
+    accountant = LeakageAccountant(MOMENTS, 4, group=3).add(NATURAL, 2).add(WHITE, np.array([0, 1, 0, 0]))
+    accountant.add_labels(classes=10).add_nats(np.array([0.0, 0.0, 0.5, 0.0]))
+    expected = 3 * (dense([2, 1, 0, 0]) + math.log(10) + 0.5)
+    np.testing.assert_allclose(accountant.per_record(), [expected] * 4, rtol=1e-9)
+    account = accountant.add(WHITE, 1, noise="frozen").account()
+    assert account.joint == pytest.approx(3 * (dense([2, 2, 0, 0]) + 0.5), rel=1e-9)
+    assert account.linear == pytest.approx(3 * (4 * 2.0 + 0.5), rel=1e-8)
+    assert (account.uses, account.fresh_uses, account.group) == (12, 12, 3)
+
+
 def test_nats_of_labels_add_up_for_records_that_were_used():
     accountant = LeakageAccountant(MOMENTS, 2).add(NATURAL, np.array([0, 3]))
     accountant.add_labels(nats=0.5).add_labels(nats=0.25)  # two responses of which neither covers the other

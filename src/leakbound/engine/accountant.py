@@ -123,12 +123,23 @@ class Account:
 
 @dataclass
 class _Part:
-    """Uses of records through one channel."""
+    """Uses of records through one channel.
+
+    Attributes:
+        channel: The channel.
+        mechanism: Its ratios.
+        uses: Uses of each record, or of all records of its owner.
+        fresh_uses: Those with independent noise.
+        later: Uses with independent noise of each record of its owner that were added to ``fresh_uses``, 0 where
+            a record is an owner's only one.
+        steps: Steps of training.
+    """
 
     channel: GaussianChannel
     mechanism: Mechanism
     uses: Int[np.ndarray, " records"]
     fresh_uses: Int[np.ndarray, " records"]
+    later: Int[np.ndarray, " records"]
     steps: int | None
 
 
@@ -144,7 +155,8 @@ class LeakageAccountant:
         records: Number of records, >= 1.
         distinct: (records,) places that are records of their own, over which average and sum are taken. False
             where another place holds the same record. Default: all.
-        group: Most records of an owner, if uses and nats of each record are those of all records of its owner.
+        group: Most records of an owner, by all of which together bounds are. What is added is that of each record
+            of an owner, so it counts ``group`` times, and of different numbers the largest counts for all owners.
         uncovered: What of the release the bounds do not cover.
 
     Raises:
@@ -176,6 +188,26 @@ class LeakageAccountant:
         self._parts: list[_Part] = []
         self._labels: Float[np.ndarray, " records"] | None = None
         self._added = np.zeros(records)
+        self._each = np.full(records, group or 1)
+
+    def of_owners(self, groups: Int[np.ndarray, " records"], group: int | None) -> LeakageAccountant:
+        """Take what was added so far as that of all records of an owner, and what follows as that of each of them.
+
+        Args:
+            groups: Number of records of each record's owner, 0 without one.
+            group: Most records of an owner, None if not all records have one.
+        """
+        self._group, self._each = group, np.maximum(groups, 1)
+        return self
+
+    def _of_each(self, values: Any) -> np.ndarray:
+        """Return values of each record, for records with others of their owner the largest that any of these has.
+
+        Which of them are of one owner is not known here.
+        """
+        each = np.broadcast_to(np.asarray(values), (self.records,))
+        several = self._each > 1
+        return np.where(several, each[several].max(), each) if several.any() else each
 
     def add(
         self,
@@ -217,7 +249,7 @@ class LeakageAccountant:
             raise GuaranteeError(
                 f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
             )
-        counts = numbers.astype(np.int64)
+        counts = self._of_each(numbers.astype(np.int64))
         check_noise(noise)
         if channel.dimension != self.moments.dimension:
             raise GuaranteeError(
@@ -226,15 +258,20 @@ class LeakageAccountant:
             )
         if fresh_uses is None:
             fresh_uses = counts if noise == "fresh" else np.minimum(counts, 1)
+        # Precisions add for a record. The uses of an owner's records so far are not those of one record.
+        several = self._each > 1
+        later = np.where(several, self._of_each(fresh_uses), 0)
+        counts, fresh_uses = counts * self._each, np.where(several, 0, fresh_uses)
         for part in self._parts:
             if part.channel is channel:
                 part.uses = part.uses + counts
                 part.fresh_uses = part.fresh_uses + fresh_uses
+                part.later = part.later + later
                 part.steps = None if steps is None or part.steps is None else part.steps + steps
                 return self
         if ratios is None:
             ratios = signal_to_noise(channel, self.moments)
-        self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, fresh_uses, steps))
+        self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, fresh_uses, later, steps))
         return self
 
     def add_labels(self, classes: int | None = None, *, nats: Any = None) -> LeakageAccountant:
@@ -257,12 +294,13 @@ class LeakageAccountant:
         finite = np.all((label_nats >= 0) & np.isfinite(label_nats))
         if label_nats.shape not in ((), (self.records,)) or not finite:
             raise GuaranteeError(f"nats = {nats}: give the entropy of a label, finite and at least 0")
+        label_nats = self._of_each(label_nats) * self._each
         self._labels = label_nats + (np.zeros(self.records) if self._labels is None else self._labels)
         return self
 
     def add_nats(self, nats: Float[np.ndarray, " records"]) -> LeakageAccountant:
         """Add nats >= 0 that other uses of each record reveal, whose channels are not at hand."""
-        self._added = self._added + nats
+        self._added = self._added + self._of_each(nats) * self._each
         return self
 
     def per_record(self) -> Float[np.ndarray, " records"]:
@@ -283,11 +321,17 @@ class LeakageAccountant:
         printed = [
             repeated(part.steps, part.mechanism.nats(1)) for part in self._parts if part.steps is not None
         ]
-        linear = [repeated(int(part.fresh_uses[worst]), part.mechanism.nats(1)) for part in self._parts]
+        fresh_uses = [
+            int(part.fresh_uses[worst] + self._each[worst] * part.later[worst]) for part in self._parts
+        ]
+        linear = [
+            repeated(count, part.mechanism.nats(1))
+            for count, part in zip(fresh_uses, self._parts, strict=True)
+        ]
         return Account(
             worst=worst,
             uses=uses,
-            fresh_uses=sum(int(part.fresh_uses[worst]) for part in self._parts),
+            fresh_uses=sum(fresh_uses),
             printed=sum(printed, 0.0) if len(printed) == len(self._parts) else None,
             linear=sum(linear, float(self._added[worst])),
             joint=float(joint[worst]),
@@ -300,15 +344,21 @@ class LeakageAccountant:
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
-        """Bound the nats of the pixels, computed once for each schedule that occurs."""
+        """Bound the nats of the pixels: those of a record, or of all records of an owner, which are added up."""
         if not self._parts:
             return self._added
-        schedules = np.stack([part.fresh_uses for part in self._parts], axis=1)
+        together = self._composed([part.fresh_uses for part in self._parts])
+        later = self._composed([part.later for part in self._parts]) if np.any(self._each > 1) else 0.0
+        return together + self._each * later + self._added
+
+    def _composed(self, uses: list[Int[np.ndarray, " records"]]) -> Float[np.ndarray, " records"]:
+        """Bound the nats of uses of each channel by one record, computed once for each schedule that occurs."""
+        schedules = np.stack(uses, axis=1)
         kinds, kind_of = np.unique(schedules, axis=0, return_inverse=True)
         channels = [part.channel for part in self._parts]
         mechanisms = [part.mechanism for part in self._parts]
         nats = [schedule_nats(channels, mechanisms, kind.tolist(), self.moments) for kind in kinds]
-        return np.array(nats)[kind_of.ravel()] + self._added
+        return np.array(nats)[kind_of.ravel()]
 
 
 def check_noise(noise: str) -> None:

@@ -481,11 +481,10 @@ class Counter:
         distinct = np.concatenate([each.in_loader if each.base else ~each.in_loader for each in collections])
         distinct |= releases > 0
         # Uses are those of an owner, where there is one.
-        owners, groups = self.ledger.owners(records), np.zeros(len(records), np.int64)
+        owners, groups = self.ledger.owners(records), self.ledger.owned(records)
         for owner in np.unique(owners[owners != 0]).tolist():
             of_owner = np.flatnonzero(owners == owner)
             once = of_owner[np.unique(records[of_owner], return_index=True)[1]]
-            groups[of_owner] = len(once)
             releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(fresh_uses)

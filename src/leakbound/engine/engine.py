@@ -566,7 +566,6 @@ class ChannelEngine:
             calibration.moments,
             len(uses),
             distinct=distinct,
-            group=int(groups.max()) if distinct.any() and groups[distinct].all() else None,
             uncovered=((OWN_NOISE,) if self.calibrate_to_own else ()) + self._counter.ledger.uncovered(),
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
@@ -574,7 +573,8 @@ class ChannelEngine:
         accountant.add(
             calibration.channel, uses, fresh_uses=fresh_uses, steps=self.steps, ratios=calibration.ratios
         )
-        return accountant.add_nats(others)
+        owned = distinct.any() and groups[distinct].all()
+        return accountant.add_nats(others).of_owners(groups, int(groups.max()) if owned else None)
 
     def leakage(self) -> Account:
         """Account for all that has leaked so far, as upper bounds."""

@@ -455,6 +455,16 @@ class Ledger:
             of_record = dict(self._of(connection, query, np.unique(records).tolist(), "GROUP BY record"))
         return np.array([of_record.get(record, 0) for record in records.tolist()], np.int64)
 
+    def owned(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
+        """Return how many records the owner of each record has, also in other runs, 0 without one.
+
+        Of two owners it is the one with more.
+        """
+        with self._opened() as connection:
+            siblings = self._siblings(connection, np.unique(records).tolist())
+        numbers = {record: max(map(len, of_owners)) for record, of_owners in siblings.items()}
+        return np.array([numbers.get(record, 0) for record in records.tolist()], np.int64)
+
     def charge(
         self,
         number: int,
