@@ -488,8 +488,8 @@ def shrunk(moments: Moments) -> str | None:
         return None
     return (
         f"{percent(moments.shrinkage)} of their variance is spread evenly over all directions, "
-        f"because {moments.count} records leave a covariance of {moments.dimension} values uncertain: the noise errs "
-        "on the safe side, and more records allow less of it"
+        f"because {moments.count} records leave a covariance of {moments.dimension} values uncertain: the noise is "
+        "larger than their own covariance asks for, and more records allow less of it"
     )
 
 
