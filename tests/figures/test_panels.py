@@ -118,7 +118,11 @@ def test_points_of_one_level_stand_side_by_side_each_with_its_name(make_study):
 
 @pytest.mark.parametrize(
     ("limits", "expected", "never"),
-    [((18, 350), {"20", "100", "300"}, "$"), ((1e-8, 1e7), {"1", r"$\mathdefault{10^{-6}}$"}, "e")],
+    [
+        ((18, 350), {"20", "100", "300"}, "$"),
+        ((1e-8, 1e7), {"1", r"$\mathdefault{10^{-6}}$"}, "e"),
+        ((3e-4, 2e-3), {"0.001", "0.002"}, "{-3."),  # 4e-4 was written as a power of -3.40
+    ],
 )
 def test_logarithmic_axes_have_plain_numbers_where_those_are_short(limits, expected, never):
     figure = Figure()

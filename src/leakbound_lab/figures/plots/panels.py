@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -258,7 +259,7 @@ def bare(axes: Axes) -> None:
 
 @cache
 def _plain_numbers() -> Any:
-    """Make the class of formatters that write short numbers plainly at logarithmic ticks, else powers of ten."""
+    """Make the class of formatters that write short numbers plainly at logarithmic ticks, else whole powers of ten."""
     from matplotlib.ticker import LogFormatterMathtext
 
     class PlainNumbers(LogFormatterMathtext):
@@ -266,7 +267,9 @@ def _plain_numbers() -> Any:
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             label = super().__call__(x, pos)
-            return f"{x:g}" if label and 1e-3 <= x < 1e5 else label
+            if label and 1e-3 <= x < 1e5:
+                return f"{x:g}"
+            return label if x > 0 and math.isclose(math.log10(x), round(math.log10(x)), abs_tol=1e-9) else ""
 
     return PlainNumbers
 
