@@ -252,6 +252,7 @@ ALL = (
         "pac",
         "spear",
         "directions",
+        "paper_full_rounds",
         "correlated",
         "van_trees",
         "van_trees_gradients",
