@@ -41,16 +41,7 @@ epsilon: of adding or removing one record; nats: about one record, a mean over t
 
 @dataclass(frozen=True)
 class NetworkFiles:
-    """Files of the user's network.
-
-    Attributes:
-        checkpoint: Weights, or the file that ``load`` of the script reads.
-        script: Script and function, e.g. ``my_score.py:score``.
-        members: Records and labels of the training.
-        others: Further records and labels, in the same form.
-        references: Outputs of reference networks, .npz.
-        canaries: Records, labels and coins, .npz.
-    """
+    """The files of :class:`~leakbound_lab.commands.audit_options.NetworkOptions`, once the first four are there."""
 
     checkpoint: Path
     script: str
