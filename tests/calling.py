@@ -97,10 +97,8 @@ def training_arguments(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {"training": TrainingSettings(**values, config=config), "keeps_all": plain.get("keeps_all", False)}
 
 
-def arguments_of(step: Step, plain: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a step takes by name, from plain values as a configuration has them. None if it checks plain ones."""
-    if step.settings is not None:
-        return None
+def arguments_of(step: Step, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step takes by name, from plain values as a configuration has them."""
     hints = get_type_hints(step.command)
     return {name: _argument(hints[name], value) for name, value in plain.items() if name in hints}
 

@@ -77,25 +77,21 @@ ADDITIONS = {
     "a kind of job": {
         "steps/balance.py": """
 from pathlib import Path
-from leakbound_lab.steps.job_settings import JobSettings
 from leakbound_lab.jobs.job import Step, new_job
 
 
-class BalanceSettings(JobSettings):
-    table: str
-
-
 def jobs(table):
-    for name, section in table.section("balance"):
-        read = {"prepared": {dataset: table.file("prepare", dataset) for dataset in section["datasets"]}}
-        yield new_job(table.config, "balance", name, {"table": name}, inputs=read, purpose="balance")
+    for name, section, _ in table.section("balance"):
+        read = {"prepared": {dataset: table.file("prepare", dataset) for dataset in section.datasets}}
+        arguments = {"table": name}
+        yield new_job(table.config, "balance", name, {}, arguments=arguments, inputs=read, purpose="balance")
 
 
-def balance(settings: BalanceSettings, prepared: dict[str, Path], rows: Path) -> None:
+def balance(table: str, prepared: dict[str, Path], rows: Path) -> None:
     ...
 
 
-STEP = Step(BalanceSettings, balance, jobs, final=True)
+STEP = Step(balance, jobs, final=True)
 """,
         "workflow/rules/balance.smk": """
 rule balance:

@@ -65,14 +65,14 @@ class Example:
 
     Attributes:
         settings: Its plain settings.
-        arguments: What its function takes instead, if that are values of the configuration.
+        arguments: What its function takes by name, values of the configuration.
         inputs: Parameter, of files by name with the name, to the kind of file that it reads.
         outputs: Options of what it writes.
     """
 
     command: str
     settings: dict
-    arguments: Mapping[str, Any] | None
+    arguments: Mapping[str, Any]
     inputs: dict[str, str]
     outputs: tuple[str, ...]
 
@@ -108,8 +108,6 @@ def examples() -> Iterator[Example]:
 EXAMPLES = tuple(examples())
 ABLE = tuple(one for one in EXAMPLES if one.command not in (*LONG, "plot") and "root" not in one.inputs)
 """Those that do their work on the files of this folder in a moment."""
-TOLD = tuple(one for one in EXAMPLES if one.arguments is None)
-"""Those that check plain settings. Others take values of a configuration, which has been checked."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
     @tried("settings", st.data())
     def check(data):
         nonlocal worked
-        example = data.draw(st.sampled_from(TOLD) | st.sampled_from(ABLE))
+        example = data.draw(st.sampled_from(ABLE))
         tree, _ = data.draw(changed((example.settings,), plain_values))
         assume(isinstance(tree, dict))
         inputs = dict(example.inputs)

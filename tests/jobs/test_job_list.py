@@ -1,4 +1,5 @@
 import copy
+import importlib
 import inspect
 from collections import Counter
 from dataclasses import fields, replace
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from leakbound_lab.config import reading
 from leakbound_lab.config.attacks import GradientInversionConfig
 from leakbound_lab.config.catalogue import Catalogue, ClaimConfig, FigureConfig
+from leakbound_lab.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.config.defenses import DPSGD, ChannelDefense, level_text
+from leakbound_lab.config.federated import FederatedConfig
 from leakbound_lab.config.messages import parse
 from leakbound_lab.config.studies import EfficiencyConfig, StudyConfig
 from leakbound_lab.config.theory import DependentCase, IndependentCase
@@ -171,7 +174,7 @@ def test_a_table_of_a_section_has_a_file_and_a_figure_whose_table_is_not_made_is
 
 def test_table_of_a_section_depends_on_its_own_settings_alone():
     alone, both, other = (
-        dict(table(with_theory(case2, case1)).section("theory"))
+        {name: plain for name, _, plain in table(with_theory(case2, case1)).section("theory")}
         for case2, case1 in (
             (None, IndependentCase()),
             (DependentCase(n_clients=9), IndependentCase()),
@@ -179,6 +182,29 @@ def test_table_of_a_section_depends_on_its_own_settings_alone():
         )
     )
     assert both["case1"] == alone["case1"] != other["case1"]
+
+
+@pytest.mark.parametrize(
+    ("step", "section", "changed"),
+    [
+        ("federate", "federated", {"mi_budgets": (3.0,), "budget_spreads": (7.0,), "client_counts": (9,)}),
+        ("federated", "federated", {"budget_means": (3.0,), "local_epochs": 9}),
+        ("theory", "theory", {"surface": None}),
+        ("consensus", "consensus", {"averaging": AveragingConfig(runs=20)}),
+    ],
+)
+def test_a_step_is_called_with_no_setting_that_its_hash_leaves_out(step, section, changed):
+    """What it cannot read cannot change its result unnoticed."""
+    federated = FederatedConfig(models={"digits": "mlp"}, sweeps=("means", "composition"))
+    config = QUICK.model_copy(update={"federated": federated, "consensus": ConsensusConfig()})
+    other = config.model_copy(update={section: getattr(config, section).model_copy(update=changed)})
+    one, two = (
+        {job.name: job for job in importlib.import_module(f"leakbound_lab.steps.{step}").STEP.jobs(table(each))}
+        for each in (config, other)
+    )
+    alike = [key for key in one if key in two and one[key].settings == two[key].settings]
+    assert alike
+    assert all(one[key].arguments == two[key].arguments for key in alike)
 
 
 def with_theory(case2, case1=QUICK.theory.case1) -> Config:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calling import refusal, refused, step_called
+from calling import refusal
 from leakbound_lab.config import reading
 from leakbound_lab.config.messages import ConfigError
 from leakbound_lab.config.whole import TrackingConfig
@@ -95,8 +95,6 @@ def test_commands_and_the_workflow_refuse_it_and_print_nothing_of_it(tmp_path):
     path = configuration(tmp_path, uri=REFUSED[0])
     for words in (["config"], ["sync"], ["ui"], ["plan"]):
         assert SECRET not in refusal(*words, "--configfile", path)
-    settings, files = {"preset": "x", "uri": REFUSED[0]}, {"root": tmp_path, "marker": tmp_path / "m"}
-    assert SECRET not in refused(step_called("log-figures", settings, files))
     assert SECRET not in refusal("step", "log-figures", "--configfile", path)
     assert not (tmp_path / "m").exists()
     run = [sys.executable, "-m", "snakemake", "-n", "-p", "-j1", "--configfile", path, "--directory", tmp_path]

@@ -1,6 +1,6 @@
 """Types that all sections of a configuration share: names, lists, and the strict base class."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, TypeAdapter, ValidationError
@@ -77,6 +77,16 @@ class Settings(BaseModel):
         use_attribute_docstrings=True,
         hide_input_in_errors=True,  # in tracebacks: it may be a password
     )
+
+
+def part_of(settings: T, names: Iterable[str]) -> T:
+    """Return settings with some of their values, and defaults of all others, which a job must not depend on.
+
+    Args:
+        settings: A checked section of a configuration.
+        names: Fields to keep.
+    """
+    return type(settings).model_construct(**{name: getattr(settings, name) for name in names})
 
 
 class TableSection(Settings):

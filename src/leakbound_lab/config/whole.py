@@ -1,7 +1,7 @@
 """A whole configuration, with the settings of MLflow, of resources of jobs, and of plugins."""
 
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -142,6 +142,10 @@ class Config(Settings):
     def root(self) -> PurePosixPath:
         """Folder of the configuration's results."""
         return PurePosixPath("results") / self.preset
+
+    def plain(self) -> dict[str, Any]:
+        """Return all settings as plain values, by the names of the sections."""
+        return self.model_dump(mode="json")
 
     def restricted(self) -> "Config":
         """Return the configuration with the studies that ``only`` names, itself if that is empty."""

@@ -43,7 +43,6 @@ class Job:
         root: Folder of the configuration's results.
         settings: Everything except files on which the job depends, as plain values.
         arguments: Settings that the function of the step takes by name, which are values of the configuration itself.
-            None if it takes the plain settings, which it checks.
         inputs: Command-line option to the files that it reads.
         modules: Modules that the command looks up by name, for the code fingerprint.
         purpose: First study that needs the job, or another heading of the plan.
@@ -56,7 +55,7 @@ class Job:
     name: str
     root: PurePosixPath
     settings: Mapping[str, Any]
-    arguments: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Files] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     purpose: str = ""
@@ -93,7 +92,7 @@ def new_job(
     name: str,
     settings: Mapping[str, Any],
     *,
-    arguments: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any],
     uses: Mapping[str, Sequence[str]] | None = None,
     modules: Sequence[str] = (),
     **facts: Any,
@@ -107,14 +106,16 @@ def new_job(
         settings: Everything except files and arguments on which the job depends, as plain values. An argument is among
             them if its plain form leaves something out.
         arguments: Settings that the function of the step takes by name, each a plain value, a part of the
-            configuration, or one with a method ``plain``.
+            configuration, a mapping or list of parts, or one with a method ``plain`` that returns its plain values by
+            their names.
         uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
         modules: Modules that the command finds by other means, for the code fingerprint.
         facts: Inputs, purpose, work and ``part_of`` of the job.
     """
-    for argument, value in (arguments or {}).items():
+    for argument, value in arguments.items():
         if argument not in settings:
-            settings = {**settings, **_plain(argument, value)}
+            stated = value.plain() if hasattr(value, "plain") else {argument: value}
+            settings = {**settings, **_plain(stated)}
     looked_up = [*modules]
     if uses is not None:
         declared = config.plugins.model_dump()
@@ -127,12 +128,13 @@ def new_job(
     return Job(step, name, config.root, settings, arguments, modules=tuple(looked_up), **facts)
 
 
-def _plain(argument: str, value: Any) -> dict[str, Any]:
-    """Return an argument of a step as plain values, by their names."""
-    if hasattr(value, "plain"):
-        plain: dict[str, Any] = value.plain()
-        return plain
-    return {argument: value.model_dump(mode="json") if isinstance(value, Settings) else value}
+def _plain(value: Any) -> Any:
+    """Return an argument of a step as plain values."""
+    if isinstance(value, Settings):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -140,14 +142,12 @@ class Step:
     """A kind of job. The file of a step defines all of these attributes.
 
     Attributes:
-        settings: Model of the plain settings of its jobs. None if they have arguments.
         command: Function behind the command line.
         jobs: Function from the run table to the jobs of this step.
         final: True if all its jobs are made. Jobs of other steps are made only if another job reads their
             files.
     """
 
-    settings: type[Settings] | None
     command: Callable[..., Any]
     jobs: Callable[[RunTable], Iterable[Job]]
     final: bool = False

@@ -11,6 +11,7 @@ from leakbound_lab.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, Fi
 from leakbound_lab.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound_lab.config.defenses import ChannelDefense, Defense, level_text
 from leakbound_lab.config.federated import FederatedRun, federated_runs
+from leakbound_lab.config.settings import part_of
 from leakbound_lab.config.training import LENGTHS, Length
 from leakbound_lab.config.whole import SECTIONS, Config
 from leakbound_lab.jobs.paths import OUTPUTS, P, output
@@ -239,17 +240,21 @@ class RunTable:
             files["scores"] = self.file("attack", f"{slug}/membership", "arrays")
         return files | {name: self.file("attack", f"{slug}/{name}", "rows") for name in self.attacks[slug]}
 
-    def section(self, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def section(self, name: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
         """Yield each table that a section of the configuration makes, with the settings that it depends on.
 
         Args:
             name: Name of the section, ``theory`` or ``consensus``.
+
+        Yields:
+            Name of the table, the section without what is set for other tables, and this as plain values.
         """
         section = getattr(self.config, name)
         tables = () if section is None else section.tables()
         for table in tables:
-            others = {other for other in tables if other != table}
-            yield table, section.model_dump(mode="json", exclude=others, exclude_none=True)
+            names = {*type(section).model_fields} - {other for other in section.TABLES if other != table}
+            plain = section.model_dump(mode="json", include=names, exclude_none=True)
+            yield table, part_of(section, names), plain
 
     def over_units(self, attacks: Iterable[str]) -> dict[str, str]:
         """Return the summary over units of each attack that has one.

@@ -361,4 +361,4 @@ def _networks(path: Path, rates: Path, request: AttackRequest[Any]) -> tuple[Net
     return Networks({name: torch.from_numpy(array) for name, array in weights.items()}, kept), network
 
 
-STEP = Step(None, attack, jobs)
+STEP = Step(attack, jobs)

@@ -124,4 +124,4 @@ def _warning(of_members: float, capacity: float) -> str | None:
     )
 
 
-STEP = Step(None, calibrate, jobs)
+STEP = Step(calibrate, jobs)

@@ -58,4 +58,4 @@ def claims(
     storage.write_text(scoreboard, to_markdown(verdicts))
 
 
-STEP = Step(None, claims, jobs, final=True)
+STEP = Step(claims, jobs, final=True)

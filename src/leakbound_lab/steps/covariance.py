@@ -70,4 +70,4 @@ def covariance(dataset: Path, out: Path, covariance: CovarianceOf = "aux", devic
     storage.write_arrays(out, moments.arrays(), metadata, private=bool(metadata.get("secret")))
 
 
-STEP = Step(None, covariance, jobs)
+STEP = Step(covariance, jobs)

@@ -78,4 +78,4 @@ def estimator(
     write_provenance(provenance, plain, inputs, None, began, released=released)
 
 
-STEP = Step(None, estimator, jobs)
+STEP = Step(estimator, jobs)

@@ -69,4 +69,4 @@ def illustrate(
     storage.write_rows(out, rows)
 
 
-STEP = Step(None, illustrate, jobs)
+STEP = Step(illustrate, jobs)

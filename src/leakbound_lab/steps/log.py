@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import Field, Strict
+from typing import TYPE_CHECKING, Any
 
 from leakbound.storage.tables import CURVES, RATES, SCORES, read_federated, read_record, read_table
 from leakbound_lab.config.federated import FederatedConfig, FederatedRun
-from leakbound_lab.config.settings import Address, Level, Line, Name, Records, Replicas
 from leakbound_lab.figures.style import style_of
 from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
-from leakbound_lab.steps.job_settings import JobSettings
+from leakbound_lab.tracking.run_records import RunFacts
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _OF_TRAINING = {"provenance": "provenance", "curves": "rows", "rates": "rates"}
 _OF_FEDERATED = {"provenance": "provenance", "federated": "rows"}
-Lines = Annotated[tuple[Line, ...], Strict(False)]
-
-
-class LogSettings(JobSettings):
-    """Name and place of a run in MLflow."""
-
-    preset: Name
-    slug: Line
-    dataset: Name
-    model: Name
-    defense: Name
-    level: Level | None
-    rounds: Annotated[int, Field(ge=0)]
-    batch_size: Records
-    replicas: Replicas
-    defense_label: Line
-    level_label: str = ""
-    papers: Lines
-    figures: Lines
-    uri: Address
-    over_units: dict[Name, Literal["mean", "median"]] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -68,8 +44,8 @@ def _of_run(table: RunTable, slug: str) -> Job:
     studies = {name for name, slugs in table.studies.items() if slug in slugs}
     figures = [key for key, figure in table.figures.items() if figure.study in studies]
     label = table.config.defense(run.defense).level_label(run.level) if run.defense != "clipping" else ""
-    facts = {**run.facts(), "level_label": label, "over_units": table.over_units(attacks)}
-    return _job(table, facts, figures, files, table.first_study[slug])
+    facts = {**run.facts(), "level_label": label}
+    return _job(table, facts, figures, files, table.first_study[slug], over_units=table.over_units(attacks))
 
 
 def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedRun) -> Job:
@@ -85,33 +61,53 @@ def _of_federated_run(table: RunTable, section: FederatedConfig, run: FederatedR
 
 
 def _job(
-    table: RunTable, facts: dict[str, Any], figures: list[str], files: dict[str, Any], purpose: str
+    table: RunTable,
+    facts: dict[str, Any],
+    figures: list[str],
+    files: dict[str, Any],
+    purpose: str,
+    **arguments: Any,
 ) -> Job:
-    """Return the job that logs one run."""
-    papers = sorted({key.partition("/")[0] for key in figures})
-    place = {"papers": papers, "figures": figures, "uri": table.config.tracking.uri}
-    settings = {
-        "preset": table.config.preset,
-        "defense_label": style_of(facts["defense"]).label,
+    """Return the job that logs one run, with further arguments of its function."""
+    config = table.config
+    run = RunFacts(
+        preset=config.preset,
+        defense_label=style_of(facts["defense"]).label,
+        papers=tuple(sorted({key.partition("/")[0] for key in figures})),
+        figures=tuple(figures),
         **facts,
-        **place,
-    }
-    return new_job(table.config, "log", facts["slug"], settings, inputs=files, purpose=purpose)
+    )
+    arguments |= {"run": run, "uri": config.tracking.uri}
+    return new_job(config, "log", run.slug, {}, arguments=arguments, inputs=files, purpose=purpose)
 
 
 def log(
-    settings: LogSettings,
+    run: RunFacts,
+    uri: str,
     provenance: Path,
     marker: Path,
     attacks: dict[str, Path],
+    over_units: Mapping[str, str] | None = None,
     curves: Path | None = None,
     rates: Path | None = None,
     federated: Path | None = None,
     channel: Path | None = None,
 ) -> None:
-    """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later."""
+    """Write the results of a finished run to MLflow. If the store is unavailable, `sync` sends them later.
+
+    Args:
+        run: Name and coordinates of the run.
+        uri: Address of the store.
+        provenance: Record of the training, or of an attack on an untrained network, to read.
+        marker: File to write, which says what was sent.
+        attacks: Attack to its rows to read.
+        over_units: Attack to its summary over units, ``mean`` or ``median``.
+        curves: Curves of the training to read.
+        rates: Its candidate learning rates to read.
+        federated: Rows of a federated run to read.
+        channel: Channel of the run.
+    """
     from leakbound_lab.tracking.run_description import channel_facts, describe_run
-    from leakbound_lab.tracking.run_records import RunFacts
     from leakbound_lab.tracking.sending import log_run
 
     facts = read_record(provenance, "train")
@@ -130,16 +126,16 @@ def log(
         points = run_tables.curves(federation)
         scores = {"federated": run_tables.final_scores(federation)}
     record = describe_run(
-        RunFacts(**settings.model_dump(exclude={"plugins", "uri", "over_units"})),
+        run,
         points,
         scores,
         facts,
         channel=channel_facts(channel) if channel else None,
         files=[provenance, *([channel] if channel else [])],
-        over_units=settings.over_units,
+        over_units=over_units,
     )
-    outcome = log_run(record, settings.uri, marker)
-    sys.stderr.write(f"{settings.slug}: {outcome.status} {outcome.reason}\n")
+    outcome = log_run(record, uri, marker)
+    sys.stderr.write(f"{run.slug}: {outcome.status} {outcome.reason}\n")
 
 
 def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
@@ -151,4 +147,4 @@ def _candidates(tried: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-STEP = Step(LogSettings, log, jobs, final=True)
+STEP = Step(log, jobs, final=True)

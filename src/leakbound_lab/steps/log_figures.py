@@ -1,26 +1,12 @@
 """Figures, tables and verdicts of a configuration in one MLflow run."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, Strict
 
 from leakbound import storage
-from leakbound_lab.config.settings import Address, Line, Name
 from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
 from leakbound_lab.jobs.paths import OUTPUTS, output
-from leakbound_lab.steps.job_settings import JobSettings
-
-
-class LogFiguresSettings(JobSettings):
-    """Name of the configuration, the store, its figures, and the readers of its datasets."""
-
-    preset: Name
-    uri: Address
-    figures: Annotated[tuple[Line, ...], Strict(False)] = ()
-    readers: dict[Name, Name] = Field(default_factory=dict)
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -34,7 +20,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
     ]
     readers = table.readers()
-    settings = {
+    arguments = {
         "preset": config.preset,
         "uri": config.tracking.uri,
         "figures": [*table.figures],
@@ -42,21 +28,39 @@ def jobs(table: RunTable) -> Iterator[Job]:
     }
     uses = {"datasets": sorted({*readers.values()})}
     yield new_job(
-        config, "log_figures", "figures", settings, uses=uses, inputs={"files": files}, purpose="figures"
+        config,
+        "log_figures",
+        "figures",
+        {},
+        arguments=arguments,
+        uses=uses,
+        inputs={"files": files},
+        purpose="figures",
     )
 
 
-def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
-    """Write all figures, tables and verdicts of a configuration to one MLflow run."""
+def log_figures(
+    preset: str, uri: str, figures: Sequence[str], readers: Mapping[str, str], root: Path, marker: Path
+) -> None:
+    """Write all figures, tables and verdicts of a configuration to one MLflow run.
+
+    Args:
+        preset: Name of the configuration.
+        uri: Address of the store.
+        figures: Keys ``paper/id`` of its figures.
+        readers: Dataset to the name of its reader.
+        root: Folder of the results, whose figures and tables are read.
+        marker: File to write, which says what was sent.
+    """
     from leakbound_lab.datasets.records import withheld
     from leakbound_lab.tracking.run_description import describe_figures
     from leakbound_lab.tracking.sending import log_run
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
-        return rows.is_file() and bool(withheld(storage.read_rows(rows), settings.readers))
+        return rows.is_file() and bool(withheld(storage.read_rows(rows), readers))
 
-    drawn = [output(root, "plot", key, role) for key in settings.figures for role in OUTPUTS["plot"]]
+    drawn = [output(root, "plot", key, role) for key in figures for role in OUTPUTS["plot"]]
     tables = [
         path for path in (root / "tables").rglob("*") if path.is_file() and not path.name.startswith(".")
     ]
@@ -70,8 +74,8 @@ def log_figures(settings: LogFiguresSettings, root: Path, marker: Path) -> None:
         files += [claims, output(root, "claims", "claims", "scoreboard")]
     for path in files:
         storage.check(path)
-    outcome = log_run(describe_figures(settings.preset, files, root, verdicts), settings.uri, marker)
-    sys.stderr.write(f"figures of {settings.preset}: {outcome.status} {outcome.reason}\n")
+    outcome = log_run(describe_figures(preset, files, root, verdicts), uri, marker)
+    sys.stderr.write(f"figures of {preset}: {outcome.status} {outcome.reason}\n")
 
 
-STEP = Step(LogFiguresSettings, log_figures, jobs, final=True)
+STEP = Step(log_figures, jobs, final=True)

@@ -3,35 +3,24 @@
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from leakbound import storage
 from leakbound.commands.files import read_channel
 from leakbound_lab.config.catalogue import EFFICIENCY
 from leakbound_lab.config.defenses import Defense
-from leakbound_lab.config.settings import Name
+from leakbound_lab.config.settings import PrivacyNoise
 from leakbound_lab.config.studies import EfficiencyConfig
 from leakbound_lab.config.training import TrainingConfig
 from leakbound_lab.jobs.job import Job, RunTable, Step, Work, new_job
 from leakbound_lab.steps.inputs import device_name, read_dataset, write_provenance
-from leakbound_lab.steps.job_settings import Device, SeededSettings
+from leakbound_lab.steps.job_settings import Device
 
 _CAREFUL = 1e-4  # learning rate: keeps weights finite, and costs what any other does
-
-
-class MeasureSettings(SeededSettings):
-    """Training times of some defenses."""
-
-    config: EfficiencyConfig
-    defenses: dict[Name, Defense]
-    momentum: Annotated[float, Field(ge=0, lt=1)]
-    device: Device
 
 
 def jobs(table: RunTable) -> Iterator[Job]:
@@ -42,9 +31,9 @@ def jobs(table: RunTable) -> Iterator[Job]:
         return
     defenses = {name: config.defense(name) for name in timed.defenses}
     files = {name: table.channel_files(run) for name, run in table.timed_runs().items()}
-    settings = {
-        "config": timed.model_dump(mode="json"),
-        "defenses": {name: defense.model_dump(mode="json") for name, defense in defenses.items()},
+    arguments = {
+        "config": timed,
+        "defenses": defenses,
         "momentum": config.training.momentum,
         "seed": config.seed,
         **table.noise_settings(*defenses.values()),
@@ -54,7 +43,8 @@ def jobs(table: RunTable) -> Iterator[Job]:
         config,
         "measure",
         EFFICIENCY,
-        settings,
+        {},
+        arguments=arguments,
         inputs={
             "dataset": table.file("prepare", timed.dataset),
             "channels": {name: paths["channel"] for name, paths in files.items() if paths},
@@ -74,22 +64,42 @@ def _work(table: RunTable, timed: EfficiencyConfig) -> Iterable[Work]:
 
 
 def measure(
-    settings: MeasureSettings,
+    config: EfficiencyConfig,
+    defenses: Mapping[str, Defense],
+    momentum: float,
+    seed: int,
+    device: Device,
     plain: dict[str, Any],
     dataset: Path,
     rows: Path,
     provenance: Path,
     channels: dict[str, Path],
     spectra: dict[str, Path],
+    privacy_noise: PrivacyNoise = "seeded",
 ) -> None:
-    """Time training steps of every defense and network, in turns in one process."""
+    """Time training steps of every defense and network, in turns in one process.
+
+    Args:
+        config: Networks, levels of the defenses, batches and turns.
+        defenses: Settings of the defenses by their names.
+        momentum: Momentum of SGD.
+        seed: Seed of the configuration.
+        device: Device of the training.
+        plain: These settings as plain values, for the provenance.
+        dataset: Images to read.
+        rows: Table to write.
+        provenance: Record to write.
+        channels: Defense to its channel to read.
+        spectra: Defense to the spectrum of its channel.
+        privacy_noise: Whether noise is ``seeded`` or ``secure``.
+    """
     import pandas as pd
 
     from leakbound_lab.training.efficiency import efficiency_rows, measure_steps
     from leakbound_lab.training.request import TrainingRequest
 
-    config = settings.config
     images = read_dataset(dataset)
+    device_in_use = device_name(device)
     began = time.time()
     measured = []
     # Steps of all defenses in turns, network by network.
@@ -98,17 +108,17 @@ def measure(
             name: TrainingRequest(
                 dataset=images,
                 model=model,
-                defense=settings.defenses[name],
+                defense=defenses[name],
                 level=next(iter(levels), None),
                 rounds=1,
                 batch_size=config.batch_size,
                 learning_rates=(_CAREFUL,),
-                config=TrainingConfig(momentum=settings.momentum),
-                seed=settings.seed,
-                privacy_noise=settings.privacy_noise,
+                config=TrainingConfig(momentum=momentum),
+                seed=seed,
+                privacy_noise=privacy_noise,
                 slug=f"{config.dataset}/{model}/{name}/efficiency",
                 channel=read_channel(channels.get(name), spectra.get(name))[0],
-                device=device_name(settings.device),
+                device=device_in_use,
             )
             for name, levels in config.defenses.items()
         }
@@ -128,7 +138,7 @@ def measure(
         **{f"channel of {name}": path for name, path in channels.items()},
         **{f"spectrum of {name}": path for name, path in spectra.items()},
     }
-    write_provenance(provenance, plain, files, device_name(settings.device), began, threads=1)
+    write_provenance(provenance, plain, files, device_in_use, began, threads=1)
 
 
-STEP = Step(MeasureSettings, measure, jobs, final=True)
+STEP = Step(measure, jobs, final=True)

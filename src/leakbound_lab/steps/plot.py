@@ -133,4 +133,4 @@ def picture_of(figure: FigureConfig, rows: pd.DataFrame, withheld: Sequence[str]
     return PLOTS.get(figure.plot)(rows, options=figure.options)
 
 
-STEP = Step(None, plot, jobs, final=True)
+STEP = Step(plot, jobs, final=True)

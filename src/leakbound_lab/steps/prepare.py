@@ -144,4 +144,4 @@ def _responded(
     return replace(dataset, pool=replace(dataset.pool, labels=labels), label_nats=response.capacity)
 
 
-STEP = Step(None, prepare, jobs)
+STEP = Step(prepare, jobs)

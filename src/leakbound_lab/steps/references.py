@@ -133,4 +133,4 @@ def references(
     inputs.remove_checkpoints(weights)
 
 
-STEP = Step(None, references, jobs)
+STEP = Step(references, jobs)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield one page. The rule says what it waits for."""
-    settings = table.config.model_dump(mode="json")
-    yield new_job(table.config, "report", "report", settings, purpose="figures")
+    arguments = {"config": table.config}
+    yield new_job(table.config, "report", "report", {}, arguments=arguments, purpose="figures")
 
 
 _PageOption = Annotated[
@@ -49,13 +49,10 @@ def page_hash(job: Job, table: RunTable) -> str:
     )
 
 
-def report(settings: Config, out: Path) -> None:
-    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration."""
-    write_page(settings, out)
+def report(config: Config, out: Path | None) -> None:
+    """Write one offline page with the figures, verdicts, runs and provenance of a finished configuration.
 
-
-def write_page(config: Config, out: Path | None) -> None:
-    """Write the page of a configuration, and print its first sentences, path and size.
+    Its first sentences, its path and its size are printed.
 
     Args:
         config: Configuration whose run is finished.
@@ -75,7 +72,7 @@ def write_page(config: Config, out: Path | None) -> None:
     target = out or output(root, "report", "report", "out")
     check_outputs(target)
     tables: dict[str, pd.DataFrame] = {}
-    report = Report(
+    content = Report(
         config=config,
         figures=list(_figures(root, table, tables)),
         claims=_verdicts(root, table),
@@ -84,8 +81,8 @@ def write_page(config: Config, out: Path | None) -> None:
         tables=tables,
         curves=dict(_curves(root, tables)),
     )
-    storage.write_text(target, page(report))
-    sys.stdout.write("\n".join([*report.sentences, f"{target}: {target.stat().st_size / 1e6:.1f} MB", ""]))
+    storage.write_text(target, page(content))
+    sys.stdout.write("\n".join([*content.sentences, f"{target}: {target.stat().st_size / 1e6:.1f} MB", ""]))
 
 
 def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> Iterator[ReportFigure]:
@@ -158,7 +155,7 @@ def _links(root: Path, made: JobList, base: str) -> Iterator[tuple[str, str]]:
             yield (job.name, f"{base}/#/{run}?workflowType=machine_learning")
 
 
-STEP = Step(Config, report, jobs, final=True)
+STEP = Step(report, jobs, final=True)
 
 
 def write_report(configfile: ConfigOption = Path("config/config.yaml"), out: _PageOption = None) -> None:
@@ -166,4 +163,4 @@ def write_report(configfile: ConfigOption = Path("config/config.yaml"), out: _Pa
 
     Example: leakbound report --configfile config/small.yaml --out small.html
     """
-    write_page(load(configfile), out)
+    report(load(configfile), out)

@@ -61,4 +61,4 @@ def spectrum(shape: str, weights: BoxWeights, moments: Path, out: Path) -> None:
     storage.write_arrays(out, result.arrays(), {**result.metadata(), "covariance_of": covariance_of(moments)})
 
 
-STEP = Step(None, spectrum, jobs)
+STEP = Step(spectrum, jobs)

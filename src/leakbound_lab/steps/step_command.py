@@ -12,13 +12,12 @@ import typer
 
 from leakbound import storage
 from leakbound.commands.files import check_outputs
-from leakbound_lab.config.messages import parse
 from leakbound_lab.config.reading import config_of, load
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs import coordination
 from leakbound_lab.jobs.job import WITHOUT_FIGURES, Job, Step, code_of, jobs_by_rule
 from leakbound_lab.jobs.paths import OUTPUTS, RULES
-from leakbound_lab.steps.job_settings import SETTINGS, ConfigOption, register_plugins
+from leakbound_lab.steps.job_settings import ConfigOption, register_plugins
 from leakbound_lab.steps.kept import keep, restore
 
 _OF_A_RUN = ".configuration.json"  # as workflow/rules/common.smk names it
@@ -155,26 +154,21 @@ def make_result(job: Job, code: str = "") -> None:
 
 
 def run_step(
-    step: Step,
-    settings: Mapping[str, Any],
-    options: Mapping[str, Any],
-    arguments: Mapping[str, Any] | None = None,
+    step: Step, settings: Mapping[str, Any], options: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> None:
-    """Check the settings and outputs of a step, and call its function.
+    """Check the outputs of a step, register the plugins of its settings, and call its function.
 
     Args:
         step: Step of the workflow.
-        settings: Plain settings.
+        settings: Plain settings, for the provenance.
         options: Further parameters of the function: files.
-        arguments: Settings as the function takes them by name. By default they are made from the plain ones.
+        arguments: Settings as the function takes them by name.
 
     Raises:
-        ConfigError: With every mistake in the settings.
+        ConfigError: If there are no such plugins.
         typer.BadParameter: If an output cannot be written.
     """
     check_outputs(*(options[role] for role in OUTPUTS[step.name]))
-    if step.settings is not None:
-        arguments = {"settings": parse(step.settings, dict(settings), SETTINGS)}
     register_plugins(settings.get("plugins", {}))
     takes_plain = "plain" in inspect.signature(step.command).parameters
-    step.command(**(arguments or {}), **options, **({"plain": settings} if takes_plain else {}))
+    step.command(**arguments, **options, **({"plain": settings} if takes_plain else {}))

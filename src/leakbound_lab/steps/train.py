@@ -164,4 +164,4 @@ def looked_up(table: RunTable, run: Run) -> dict[str, Any]:
     return {"uses": {"models": [run.model], "mechanisms": [defense.mechanism]}, "modules": defense.modules()}
 
 
-STEP = Step(None, train, jobs)
+STEP = Step(train, jobs)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Point(NamedTuple):
@@ -89,6 +89,10 @@ class RunFacts:
     level_label: str = ""
     papers: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """Return the attributes as plain values, by their names."""
+        return dict(vars(self))
 
     @property
     def experiment(self) -> str:
