@@ -63,7 +63,10 @@ def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
 def test_charts_have_a_palette_and_photographs_all_their_colors(tmp_path, study):
     written(tmp_path, entry(options=ACCURACY, select={"metric": "test_accuracy"}), study)
     with style.applied():
-        PLOTS.get("levels")(accuracy(study), options=ACCURACY).savefig(tmp_path / "plain.png")
+        picture = PLOTS.get("levels")(accuracy(study), options=ACCURACY)
+        picture.savefig(tmp_path / "plain.svg")
+        picture.set_layout_engine("none")  # pixels have the layout of the vector picture
+        picture.savefig(tmp_path / "plain.png")
     with Image.open(tmp_path / "fig.png") as chart, Image.open(tmp_path / "plain.png") as plain:
         assert (chart.mode, chart.text["Title"]) == ("P", "A title")
         pixels, expected = (np.asarray(picture.convert("RGB"), dtype=float) for picture in (chart, plain))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 
 from leakbound.accounting.gaussian import check_uses, clip_eigenvalues, gaussian_capacity, log_expm1
 
@@ -151,6 +150,8 @@ def least_power_level(
         ValueError: If ``capacity`` is negative or NaN, an eigenvalue is negative beyond rounding, or ν is
             outside the range of float64.
     """
+    from scipy.optimize import brentq  # slow import
+
     check_capacity(capacity)
     signal = clip_eigenvalues(eigenvalues)
     shape = signal if guarded is None else guarded

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from scipy import linalg
-from scipy.sparse.linalg import eigsh
 
 from leakbound.channels.covariance import Moments
 from leakbound.randomness.seeding import numpy_generator
@@ -71,6 +70,8 @@ def principal_direction(moments: Moments, index: int) -> PrincipalDirection:
     Source:
         Tan et al. 2024, Appendix D, whose λ_max, λ_1 and λ_10 have the indices 0, 1 and 10.
     """
+    from scipy.sparse.linalg import eigsh  # slow import
+
     size = moments.dimension
     if not 0 <= index < size:
         raise ValueError(

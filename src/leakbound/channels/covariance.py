@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float, Num
 from scipy import linalg
 from scipy.linalg.blas import dsyrk
-from scipy.optimize import bisect
 
 from leakbound.accounting.gaussian import check_covariance, clip_eigenvalues
 from leakbound.channels.directions import Directions, gram_matrix
@@ -506,6 +505,7 @@ def _weight_for_fresh(folds: Sequence[_Fold], width: int, least: float) -> float
         width: d, number of directions that share the noise.
         least: Smallest weight that is allowed, tried first.
     """
+    from scipy.optimize import bisect  # slow import
 
     def excess(weight: float) -> float:
         """Return the mean of xᵀ Σ⁻¹ x over d, less 1."""

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num
-from scipy.optimize import brentq
 from scipy.special import bdtr
 
 from leakbound.accounting.gaussian import linear_mmse, linear_mmse_from_covariances
@@ -155,6 +154,8 @@ def nats_for_half(share: Callable[[Calibration, int], float], calibration: Calib
     Returns:
         Nats that all copies together reveal at most.
     """
+    from scipy.optimize import brentq  # slow import
+
     shape = shape_named(calibration.channel.shape)
 
     def made(doublings: float) -> Calibration:

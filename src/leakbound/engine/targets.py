@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, Num
-from scipy.optimize import brentq
 
 from leakbound.accounting.leakage import Held, Mechanism
 from leakbound.accounting.risk import identification_information
@@ -194,6 +193,8 @@ class Target(ABC):
         Raises:
             ValueError: If float64 cannot hold the noise that it needs.
         """
+        from scipy.optimize import brentq  # slow import
+
         if uses == 1 and isinstance(self, Leakage | Identification):  # most shapes solve it for themselves
             solved = Capacity(self.nats / self.records).solve(shape, spectrum, moments, uses)
             if -_TIGHT * self.nats <= self.excess(solved, uses) <= 0:

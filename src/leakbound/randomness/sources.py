@@ -18,7 +18,6 @@ from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -44,6 +43,8 @@ class Keystream:
     """
 
     def __init__(self, key: bytes | None = None) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # slow import
+
         self._encryptor = Cipher(
             algorithms.AES(os.urandom(KEY_BYTES) if key is None else key), modes.CTR(bytes(16))
         ).encryptor()

@@ -61,21 +61,22 @@ def select(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
         EmptySelectionError: If no row is left. The message states the condition that leaves none, and the
             values in the table.
     """
-    mask = np.ones(len(rows), dtype=bool)
+    left = np.arange(len(rows))  # each condition is only asked of rows that meet those before it
     for column, wanted in conditions.items():
         if column not in rows.columns:
             raise SelectionError(
                 f"select.{column}: unknown column; {nearest(column, [str(c) for c in rows.columns])}"
             )
-        left = mask & _meets(rows[column], wanted)
-        if not left.any():
-            present = sorted({str(value) for value in rows.loc[mask, column].unique()})
+        values = rows[column] if len(left) == len(rows) else rows[column].iloc[left]
+        met = _meets(values, wanted)
+        if not met.any():
+            present = sorted({str(value) for value in values.unique()})
             listed = ", ".join(present[:12]) + (", ..." if len(present) > 12 else "")
             raise EmptySelectionError(
                 f"select.{column} = {wanted!r} leaves no row; there are {listed or 'no rows'}"
             )
-        mask = left
-    return rows[mask].reset_index(drop=True)
+        left = left[met]
+    return rows.iloc[left].reset_index(drop=True)
 
 
 def select_or_nothing(rows: pd.DataFrame, conditions: Mapping[str, Any]) -> pd.DataFrame:
@@ -128,7 +129,7 @@ def common_blocks(table: pd.DataFrame) -> pd.MultiIndex:
         (dataset, model, replica) of each block.
     """
     setting = ["dataset", "model", "replica"]
-    single = table[table["replica"] >= 0]
+    single = table.loc[table["replica"] >= 0, [*setting, "run"]]
     runs = single.groupby(setting)["run"].nunique()
     return runs.index[runs >= runs.groupby(level=setting[:2]).transform("max") / 2]
 

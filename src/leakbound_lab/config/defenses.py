@@ -164,13 +164,18 @@ class Defense(Settings):
         The schema of ``Defense`` itself admits each built-in defense, and any other mechanism by its name.
         """
         if cls is not Defense:
-            return handler(core_schema)
+            return super().__get_pydantic_json_schema__(core_schema, handler)
         names = MECHANISMS.builtin
         other = {
             "properties": {"mechanism": {"not": {"enum": [*names]}, "type": "string"}},
             "required": ["mechanism"],
         }
-        return {"anyOf": [*(handler(MECHANISMS.get(name).__pydantic_core_schema__) for name in names), other]}
+        builtin = map(MECHANISMS.get, names)
+        schemas = [
+            mechanism.__get_pydantic_json_schema__(mechanism.__pydantic_core_schema__, handler)
+            for mechanism in builtin
+        ]
+        return {"anyOf": [*schemas, other]}
 
 
 def _unless(allowed: bool, problem: str) -> str | None:

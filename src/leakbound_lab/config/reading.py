@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from leakbound_lab.config.catalogue import Catalogue
 from leakbound_lab.config.checks import figure_mistakes, mistakes_of
 from leakbound_lab.config.messages import ConfigError, parse, read_yaml
+from leakbound_lab.config.settings import Settings
 from leakbound_lab.config.whole import Config
 
 
@@ -46,8 +46,13 @@ def config_of(values: dict[Any, Any], source: str) -> Config:
     return config.restricted()
 
 
-def load_catalogue(path: Path | str, config: Config) -> Catalogue:
+def load_catalogue(path: Path | str, config: Config, *, checked: bool = False) -> Catalogue:
     """Read the catalogue of figures, one file or all YAML files of a folder, and check it.
+
+    Args:
+        path: File or folder.
+        config: Configuration whose runs its figures show.
+        checked: Whether its figures were checked for this configuration, when a run began. Files are then only parsed.
 
     Raises:
         ConfigError: If a file cannot be read, or with every mistake found in them.
@@ -56,6 +61,8 @@ def load_catalogue(path: Path | str, config: Config) -> Catalogue:
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     figures = [figure for file in files for figure in parse(Catalogue, read_yaml(file), str(file)).figures]
     catalogue = parse(Catalogue, {"figures": figures}, str(path))  # ids are unique in all files together
+    if checked:
+        return catalogue
     if mistakes := [mistake for figure in catalogue.figures for mistake in figure_mistakes(figure, config)]:
         raise ConfigError(str(path), mistakes)
     return catalogue
@@ -82,15 +89,16 @@ def as_yaml(config: Config) -> str:
     return "\n".join([*head, *_section_lines(config, "", set())]) + "\n"
 
 
-def _section_lines(section: BaseModel, pad: str, explained: set[type]) -> Iterator[str]:
+def _section_lines(section: Settings, pad: str, explained: set[type]) -> Iterator[str]:
     """Yield the lines of a section. The description of a setting is written the first time alone."""
     explain = type(section) not in explained
     explained.add(type(section))
-    for name, field in type(section).model_fields.items():
+    texts = type(section).descriptions() if explain else {}
+    for name in type(section).model_fields:
         value = getattr(section, name)
-        if field.description and explain:
-            yield f"{pad}# {' '.join(field.description.split())}"
-        if isinstance(value, BaseModel):
+        if name in texts:
+            yield f"{pad}# {' '.join(texts[name].split())}"
+        if isinstance(value, Settings):
             yield f"{pad}{name}:{'' if type(value).model_fields else ' {}'}"
             yield from _section_lines(value, f"{pad}  ", explained)
         else:

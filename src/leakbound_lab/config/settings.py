@@ -1,5 +1,8 @@
 """Types that all sections of a configuration share: names, lists, and the strict base class."""
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -74,9 +77,45 @@ class Settings(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,  # in tracebacks: it may be a password
     )
+
+    @classmethod
+    def descriptions(cls) -> dict[str, str]:
+        """Return the meaning of each setting: the text under it in its class, or in that where it is inherited from.
+
+        Pydantic could keep these texts, but reads the sources for it in every process.
+        """
+        texts: dict[str, str] = {}
+        for section in reversed(cls.__mro__):
+            if issubclass(section, Settings):
+                texts |= _texts_under_settings(section)
+        return {name: text for name, text in texts.items() if text}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """Return the schema of the class, with the meaning of each setting."""
+        schema: dict[str, Any] = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in cls.descriptions().items():
+            properties[name].setdefault("description", text)
+        return schema
+
+
+def _texts_under_settings(section: type[Settings]) -> dict[str, str]:
+    """Read the texts under the settings that a class declares, empty where there is none, or no source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(section))
+    except (OSError, TypeError):  # written in a console
+        return {}
+    body = ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    texts = {}
+    for node, following in zip(body, [*body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            value = following.value if isinstance(following, ast.Expr) else None
+            text = value.value if isinstance(value, ast.Constant) else ""
+            texts[node.target.id] = inspect.cleandoc(text) if isinstance(text, str) else ""
+    return texts
 
 
 def part_of(settings: T, names: Iterable[str]) -> T:

@@ -335,9 +335,8 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
     slots = [column for column in _SLOT if column in table.columns]
     of = [*slots, "source", "variant", "unit"]
-    attacks = table.loc[
-        ~table["variant"].isin(_CONTROLS) & ~table["source"].isin(["training", "derived"]), [*of, "status"]
-    ]
+    sources = {source for source, _ in pairs} - {"training", "derived"}
+    attacks = table.loc[table["source"].isin(sources) & ~table["variant"].isin(_CONTROLS), [*of, "status"]]
     attacks = attacks[pd.MultiIndex.from_frame(attacks[["source", "variant"]]).isin(pairs)]
     slots_shown = pd.MultiIndex.from_frame(shown[slots].drop_duplicates())
     attacks = attacks[pd.MultiIndex.from_frame(attacks[slots]).isin(slots_shown)]

@@ -22,15 +22,18 @@ def all_steps() -> list[Step]:
     return [importlib.import_module(f"leakbound_lab.steps.{name}").STEP for name in OUTPUTS]
 
 
-def job_list(config: Config, *, figures: bool = True) -> JobList:
+def job_list(config: Config, *, figures: bool = True, checked: bool = False) -> JobList:
     """List all jobs of a configuration.
 
     Args:
         config: A checked configuration.
         figures: Whether its catalogue is read. Without it there are no results that show figures, and all
             others are the same.
+        checked: Whether the catalogue was checked when the run began.
     """
-    catalogue = load_catalogue(config.catalogue, config) if figures else Catalogue(figures=())
+    catalogue = (
+        load_catalogue(config.catalogue, config, checked=checked) if figures else Catalogue(figures=())
+    )
     return JobList(RunTable(config, catalogue), all_steps())
 
 

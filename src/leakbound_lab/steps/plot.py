@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def plot(
     stem = svg.with_suffix("")
     if png != stem.with_suffix(".png"):
         raise typer.BadParameter(f"--png: must be {stem.with_suffix('.png')}, next to {svg}")
-    table = storage.read_rows(rows)
+    table = _table(rows, rows.stat().st_mtime_ns)
     points = with_epsilon(shown_rows(figure, table), table)
     if points.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
@@ -80,6 +81,12 @@ def plot(
         points = points[~points["dataset"].isin(private)] if "dataset" in points else points[:0]
     write_figure(figure, points, stem, private, notes(figure, table, ran))
     storage.write_rows(shown, points)
+
+
+@lru_cache(maxsize=2)
+def _table(path: Path, written: int) -> pd.DataFrame:
+    """Read a table once for all figures of a job that show it."""
+    return storage.read_rows(path)
 
 
 def write_figure(

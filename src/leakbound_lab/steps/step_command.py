@@ -48,7 +48,8 @@ def as_command(step: Step) -> Callable[..., None]:
         ] = "",
     ) -> None:
         coordination.follow_coordinator()
-        make_results(configuration(configfile), rule, names or (), code=code)
+        in_force = configfile.name == _OF_A_RUN
+        make_results(configuration(configfile), rule, names or (), code=code, checked=in_force)
 
     run.__name__ = step.name
     run.__doc__ = step.command.__doc__
@@ -76,7 +77,9 @@ def configuration(path: Path) -> Config:
     return config_of(storage.read_json(path), str(path))
 
 
-def make_results(config: Config, rule: str, names: Sequence[str], *, code: str = "") -> None:
+def make_results(
+    config: Config, rule: str, names: Sequence[str], *, code: str = "", checked: bool = False
+) -> None:
     """Make results of a rule, one after another in this process.
 
     Those that are finished are not made again if nothing behind them has changed (:mod:`leakbound_lab.steps.kept`).
@@ -86,11 +89,12 @@ def make_results(config: Config, rule: str, names: Sequence[str], *, code: str =
         rule: Rule of the workflow.
         names: Datasets, runs, papers or names of results. All results of the rule without any.
         code: Fingerprints of the code behind the results, in order, separated by commas. Computed if empty.
+        checked: Whether the catalogue of figures was checked when the run began.
 
     Raises:
         typer.BadParameter: If the configuration has no results of a name, or not one fingerprint for each result.
     """
-    jobs = _jobs_of(config, rule, names)
+    jobs = _jobs_of(config, rule, names, checked=checked)
     codes = code.split(",") if code else [""] * len(jobs)
     if len(codes) != len(jobs):
         raise typer.BadParameter(
@@ -103,11 +107,11 @@ def make_results(config: Config, rule: str, names: Sequence[str], *, code: str =
             make_result(job, behind)
 
 
-def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
+def _jobs_of(config: Config, rule: str, names: Sequence[str], *, checked: bool) -> list[Job]:
     """Return the results of a rule that belong to some names, in the order of the chain for each."""
-    groups = _groups_of(config, rule, figures=rule not in WITHOUT_FIGURES)
+    groups = _groups_of(config, rule, figures=rule not in WITHOUT_FIGURES, checked=checked)
     if rule in WITHOUT_FIGURES and not ({*names} <= {*groups} and names):
-        groups = _groups_of(config, rule, figures=True)
+        groups = _groups_of(config, rule, figures=True, checked=checked)
     if not groups:
         raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
     every = {job.name: job for jobs in groups.values() for job in jobs}
@@ -123,11 +127,11 @@ def _jobs_of(config: Config, rule: str, names: Sequence[str]) -> list[Job]:
     return [*chosen.values()]
 
 
-def _groups_of(config: Config, rule: str, *, figures: bool) -> dict[str, list[Job]]:
+def _groups_of(config: Config, rule: str, *, figures: bool, checked: bool) -> dict[str, list[Job]]:
     """Return what each name of a rule stands for, with or without what only figures need."""
     from leakbound_lab.steps.job_list import job_list
 
-    made = jobs_by_rule(job_list(config, figures=figures))
+    made = jobs_by_rule(job_list(config, figures=figures, checked=checked))
     return {of: jobs for (other, of), jobs in made.items() if other == rule}
 
 

@@ -113,7 +113,7 @@ def write_png(picture: Figure, path: Path, title: str) -> None:
     """Write a figure as PNG. A chart gets a palette, which takes a third of the space. Photographs keep all colors.
 
     Args:
-        picture: The figure, drawn with the resolution of the current style.
+        picture: The figure, drawn before, so that its layout stands, with the resolution of the current style.
         path: File to write.
         title: Title in the file.
     """
@@ -122,6 +122,7 @@ def write_png(picture: Figure, path: Path, title: str) -> None:
     from PIL.PngImagePlugin import PngInfo
 
     FigureCanvasAgg(picture)
+    picture.set_layout_engine("none")
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png")
     image = Image.open(buffer)
