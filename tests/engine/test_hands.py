@@ -390,7 +390,7 @@ def test_a_state_alone_recognises_no_record(monkeypatch, tmp_path):
     assert engine._counter.identity.key not in held
     assert not any(one in held for one in engine._counter.identity.contents(ROWS))
     contents = engine._counter.identity.contents(ROWS)
-    assert not set(engine._counter.identity.of(contents)) & set(engine_of()._counter.identity.of(contents))
+    assert not set(engine._counter.identity.digests(contents)) & set(engine_of()._counter.identity.digests(contents))
     monkeypatch.setenv("LEAKBOUND_KEY", str(tmp_path / "folder" / "other.key"))
     with pytest.raises(GuaranteeError, match="set LEAKBOUND_KEY"):
         engine_of().load_state_dict(state)

@@ -14,7 +14,7 @@ import torch
 from gaussians import RANGE, batches, by_record, engine_of, gaussian, precision, private
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Ledger, Reconstruction
-from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.accounting.leakage import Exposure, Mechanism
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.engine.targets import Plan
 
@@ -359,5 +359,5 @@ def test_records_over_the_plan_are_those_whose_nats_exceed_it(adds, accepted):
     others = draws.choice([0.0, 0.0, 0.3, 20.0], 400)
     nats = np.array([mechanism.nats(float(uses)) for uses in fresh + parallel]) + others
     over = (nats > mechanism.nats(5) * (1 + 1e-9)) | (fresh > 5) | ((others > 0) & (not adds))
-    found = plan.exceeded(Held(fresh, parallel, others, np.zeros(400)))
+    found = plan.over_limit(Exposure(fresh, parallel, others, np.zeros(400)))
     assert found.tolist() == np.flatnonzero(over & (fresh > 0)).tolist()

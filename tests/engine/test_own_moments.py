@@ -207,9 +207,9 @@ def test_the_end_of_an_epoch_compares_once_more(scale, rate):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for start in range(0, 900, 60):
-                compared.show(own[start : start + 60], range(start, start + 60))
-            compared.conclude()
-            compared.conclude()
+                compared.add(own[start : start + 60], range(start, start + 60))
+            compared.compare_epoch()
+            compared.compare_epoch()
         warned += len(caught)
     assert warned == 20 * rate
 
@@ -225,9 +225,9 @@ def test_which_records_are_compared_depends_on_their_values_alone(size):
         compared = OwnMoments(calibration, 10, 1e9)
         for start in range(0, 5000, size):
             rows = own[order[start : start + size]]
-            compared.show(rows, [*order[start : start + size]])
+            compared.add(rows, [*order[start : start + size]])
         shown, given = compared.capacity, OwnMoments(calibration, 10, 1e9)
-        given.check(given.chosen(np.concatenate([own[order], own[:50]])))
+        given.check(given.sample(np.concatenate([own[order], own[:50]])))
         found |= {(shown.records, shown.nats), (given.capacity.records, given.capacity.nats)}
     assert len(found) == 1
     ((count, nats),) = found
@@ -403,8 +403,8 @@ def test_folds_of_a_search_are_uses(uses):
                 search.set_params(error_score="raise").fit(OWN, labels)
         else:
             search.fit(OWN, labels)
-    ledger = channel._counted()
-    assert ledger.held(1, ledger.records()).fresh_uses.max() <= uses
+    ledger = channel._common_ledger()
+    assert ledger.exposure(1, ledger.records()).fresh_uses.max() <= uses
 
 
 def test_a_seeded_copy_that_comes_again_is_one_use_and_another_channel_draws_anew():

@@ -68,7 +68,7 @@ def test_nothing_secret_is_saved_and_nobody_else_may_read_it(path, tmp_path):
     content = path.read_bytes()
     assert engine._counter.identity.key not in content
     identity = engine._counter.identity
-    assert not any(one in content for one in identity.of(identity.contents(private().tensors[0])))
+    assert not any(one in content for one in identity.digests(identity.contents(private().tensors[0])))
     assert not any(row.numpy().tobytes() in content for row in private().tensors[0])
     assert str(tmp_path).encode() not in content
     with safe_open(path, "numpy") as file:

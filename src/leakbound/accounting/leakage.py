@@ -179,7 +179,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Held:
+class Exposure:
     """Uses and nats of some records, as one mechanism sees them.
 
     Attributes:
@@ -195,12 +195,12 @@ class Held:
     labels: Float[np.ndarray, " records"]
 
     @classmethod
-    def nothing(cls, count: int) -> Held:
+    def nothing(cls, count: int) -> Exposure:
         """Return the zeros of records that were never used."""
         return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
 
-    def after(self, counts: Int[np.ndarray, " records"] | int) -> Held:
-        """Return what is held after further uses with independent noise."""
+    def after(self, counts: Int[np.ndarray, " records"] | int) -> Exposure:
+        """Return the exposure after further uses with independent noise."""
         return replace(self, fresh_uses=self.fresh_uses + counts)
 
     def nats(self, mechanism: Mechanism) -> Float[np.ndarray, " records"]:

@@ -238,18 +238,7 @@ class LeakageAccountant:
             GuaranteeError: If counts are negative, 2⁵³ or more in all, or not one for each record, or the
                 channel has another dimension.
         """
-        numbers = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
-        numeric = numbers.shape == (self.records,) and numbers.dtype.kind in "iuf"
-        if not numeric or np.any(numbers != np.floor(numbers)) or np.any(numbers < 0):
-            raise GuaranteeError(
-                f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
-            )
-        used = sum((part.uses.astype(np.float64) for part in self._parts), numbers.astype(np.float64))
-        if float(used.max()) >= _MOST or (steps is not None and not 0 <= steps < _MOST):
-            raise GuaranteeError(
-                f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
-            )
-        counts = self._of_each(numbers.astype(np.int64))
+        counts = self._of_each(self._whole_numbers(uses, steps))
         check_noise(noise)
         if channel.dimension != self.moments.dimension:
             raise GuaranteeError(
@@ -273,6 +262,25 @@ class LeakageAccountant:
             ratios = signal_to_noise(channel, self.moments)
         self._parts.append(_Part(channel, Mechanism(channel.shape, ratios), counts, fresh_uses, later, steps))
         return self
+
+    def _whole_numbers(self, uses: Any, steps: int | None) -> Int[np.ndarray, " records"]:
+        """Return the uses of each record that :meth:`add` is given.
+
+        Raises:
+            GuaranteeError: If they are no counts, not one for each record, or too many with all that was added.
+        """
+        numbers = np.broadcast_to(np.asarray(uses), np.shape(uses) or (self.records,))
+        numeric = numbers.shape == (self.records,) and numbers.dtype.kind in "iuf"
+        if not numeric or np.any(numbers != np.floor(numbers)) or np.any(numbers < 0):
+            raise GuaranteeError(
+                f"uses of shape {np.shape(uses)}: give one whole number >= 0, or one for each of {self.records} records"
+            )
+        used = sum((part.uses.astype(np.float64) for part in self._parts), numbers.astype(np.float64))
+        if float(used.max()) >= _MOST or (steps is not None and not 0 <= steps < _MOST):
+            raise GuaranteeError(
+                f"uses up to {float(used.max()):g} and steps = {steps}: give numbers from 0 to below 2**53 in all"
+            )
+        return numbers.astype(np.int64)
 
     def add_labels(self, classes: int | None = None, *, nats: Any = None) -> LeakageAccountant:
         """Count labels: ln(classes) of each record if they are released as they are, or other nats. Calls add up.

@@ -1,4 +1,4 @@
-"""A calibrated channel, what is left behind it, and whether records are like those of its calibration."""
+"""A calibrated channel, the share of records that it leaves, and whether records are like the calibration's."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Calibration:
         return total / channel.dimension
 
 
-def recovered(calibration: Calibration, uses: int) -> float:
+def recovered_share(calibration: Calibration, uses: int) -> float:
     """Compute the share of a record's variance that the best linear estimate from all its copies recovers.
 
     Args:
@@ -128,11 +128,11 @@ def recovered(calibration: Calibration, uses: int) -> float:
     return 1.0 - calibration.linear_error(uses) / calibration.linear_error(0)
 
 
-def visible(calibration: Calibration, uses: int) -> float:
+def visible_share(calibration: Calibration, uses: int) -> float:
     """Compute the share of the variance of the mean of all copies, value by value, that is not noise.
 
     Args:
-        calibration: As in :func:`recovered`.
+        calibration: As in :func:`recovered_share`.
         uses: Copies, each with its own noise.
     """
     channel = calibration.channel
@@ -146,7 +146,7 @@ def nats_for_half(share: Callable[[Calibration, int], float], calibration: Calib
     """Find the nats of all copies at which a share is one half.
 
     Args:
-        share: Share that grows with the capacity, such as :func:`recovered`, below one half for
+        share: Share that grows with the capacity, such as :func:`recovered_share`, below one half for
             ``calibration``.
         calibration: Channel and the data that it was calibrated to.
         uses: Copies, each with its own noise.
@@ -194,12 +194,12 @@ class OwnMoments:
     def forget(self) -> None:
         """Forget all records, also those of another client."""
         self._rows: dict[bytes, Num[np.ndarray, " d"]] = {}
-        self._shown, self._compared, self._warned = 0, 0, False
+        self._added, self._compared, self._warned = 0, 0, False
         self._next = _FIRST
         self._names: set[int] = set()
-        self._checked: OwnCapacity | None = None
+        self._capacity: OwnCapacity | None = None
 
-    def read(self, count: int, record: Callable[[int], Any], fits: Callable[[Any], bool]) -> None:
+    def check_dataset(self, count: int, record: Callable[[int], Any], fits: Callable[[Any], bool]) -> None:
         """Compare some records of a dataset with the calibration, before the first release.
 
         Args:
@@ -218,27 +218,27 @@ class OwnMoments:
             self._calibration.check_directions(np.stack(fitting))
             self.check(np.stack(fitting))
 
-    def chosen(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
+    def sample(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
         """Sample as many of these records as are compared, each once and by content."""
         return np.stack([row for _, row in self._least(different_rows(rows))])
 
     def _least(
-        self, held: Mapping[bytes, Num[np.ndarray, " d"]]
+        self, rows: Mapping[bytes, Num[np.ndarray, " d"]]
     ) -> list[tuple[bytes, Num[np.ndarray, " d"]]]:
         """Return the digests and rows of a sample, by digest."""
-        return [(digest, held[digest]) for digest in sorted(held)[: self._size]]
+        return [(digest, rows[digest]) for digest in sorted(rows)[: self._size]]
 
-    def show(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
-        """Add records whose names were not shown before, and compare when their number has quadrupled.
+    def add(self, rows: Num[np.ndarray, "n d"], names: Sequence[Hashable]) -> None:
+        """Add records whose names are new to the sample, and compare when their number has quadrupled.
 
         Raises:
-            GuaranteeError: As :meth:`check`. The rows then count as not shown.
+            GuaranteeError: As :meth:`check`. The rows then count as not added.
         """
         new = {name: row for row, name in enumerate(names) if hash(name) not in self._names}
         if not new:
             return
         rows = rows[list(new.values())]
-        before = self._rows, self._shown
+        before = self._rows, self._added
         fresh = different_rows(rows)
         if len(self._rows) == self._size:  # in the order of digests, of which the sample has the least
             largest = next(reversed(self._rows))
@@ -246,24 +246,24 @@ class OwnMoments:
         if fresh:
             copies = {digest: row.copy() for digest, row in fresh.items() if digest not in self._rows}
             self._rows = dict(self._least(self._rows | copies))
-        self._shown += len(rows)
-        if self._shown >= self._next:
+        self._added += len(rows)
+        if self._added >= self._next:
             try:
                 self.check(np.stack([*self._rows.values()]))
             except GuaranteeError:
-                self._rows, self._shown = before
+                self._rows, self._added = before
                 raise
-            self._next, self._compared = 4 * self._shown, self._shown
+            self._next, self._compared = 4 * self._added, self._added
         self._names.update(map(hash, new))
 
-    def conclude(self) -> None:
-        """Compare once more at the end of an epoch, if records were shown since the last comparison.
+    def compare_epoch(self) -> None:
+        """Compare once more at the end of an epoch, if records were added since the last comparison.
 
         Raises:
             GuaranteeError: As :meth:`check`. The records have been released by then.
         """
-        if self._shown > self._compared:
-            self._compared = self._shown
+        if self._added > self._compared:
+            self._compared = self._added
             self.check(np.stack([*self._rows.values()]))
 
     def check(self, rows: Num[np.ndarray, "n d"]) -> None:
@@ -273,7 +273,7 @@ class OwnMoments:
             GuaranteeError: If their own moments give more than a quarter above what was promised, beyond
                 chance, and more than was accepted.
         """
-        self._checked = capacity = self._capacity_of(rows)
+        self._capacity = capacity = self._capacity_of(rows)
         if capacity.exceeds(REFUSED, self._accepted):
             raise GuaranteeError(capacity.sentence())
         if capacity.seems_to_exceed(self._accepted) and not self._warned:
@@ -282,10 +282,10 @@ class OwnMoments:
 
     @property
     def capacity(self) -> OwnCapacity | None:
-        """Capacity by the records shown or last checked, whichever are more. None without any."""
-        if not self._checked or len(self._rows) > self._checked.records:
-            self._checked = self._capacity_of(np.stack([*self._rows.values()])) if self._rows else None
-        return self._checked
+        """Capacity by the records added or last checked, whichever are more. None without any."""
+        if not self._capacity or len(self._rows) > self._capacity.records:
+            self._capacity = self._capacity_of(np.stack([*self._rows.values()])) if self._rows else None
+        return self._capacity
 
     def _capacity_of(self, rows: Num[np.ndarray, "n d"]) -> OwnCapacity:
         """Compute the capacity by the moments of these records."""
@@ -469,7 +469,7 @@ class NearCopies:
         return listed
 
     def note(self, names: Sequence[bytes]) -> None:
-        """Take down private records whose cells a ledger has."""
+        """Note that a ledger has the cells of some private records."""
         self._noted.update(names)
 
     def forget(self) -> None:
@@ -507,7 +507,7 @@ class Progress:
     """
 
     def __init__(self, records: int, values: int, shown: bool | None = None) -> None:
-        self._shown = values >= _LARGE if shown is None else shown
+        self._added = values >= _LARGE if shown is None else shown
         self._what = f"leakbound: calibrating to {records} records of {values} values"
         self._began, self._last = time.monotonic(), 0.0
         self._terminal = sys.stderr.isatty()
@@ -520,7 +520,7 @@ class Progress:
             done: Share of the work before it, in [0, 1], and 1 at the end.
         """
         now = time.monotonic()
-        if not self._shown:
+        if not self._added:
             return
         seconds = f"{now - self._began:.0f} s"
         if self._terminal:

@@ -44,7 +44,7 @@ class CountedRecords:
         self.in_loader = np.zeros(size, dtype=bool)
 
     @property
-    def registered(self) -> Bool[np.ndarray, " records"]:
+    def has_digest(self) -> Bool[np.ndarray, " records"]:
         """True if the digest of each record is known."""
         return np.asarray(self.digests.any(axis=1))
 
@@ -80,15 +80,17 @@ class CountedRecords:
         self.digests = np.pad(self.digests, ((0, more), (0, 0)))
         self.in_loader = np.pad(self.in_loader, (0, more))
 
-    def read(self, identity: Identity, places: Sequence[int] | None = None) -> Int[np.ndarray, "read 2"]:
+    def compute_digests(
+        self, identity: Identity, places: Sequence[int] | None = None
+    ) -> Int[np.ndarray, "read 2"]:
         """Compute the digests of records, by default of all."""
         dataset, key = self.base or ((), None)
         indices = range(len(dataset)) if places is None else places
         contents = [identity.contents(input_of(dataset[index], key)[None])[0] for index in indices]
-        return pairs(identity.of(contents))
+        return word_pairs(identity.digests(contents))
 
-    def is_of(self, base: Any, key: Key, identity: Identity) -> bool:
-        """Return whether another dataset holds the records of this one, from which it was made again.
+    def same_records_as(self, base: Any, key: Key, identity: Identity) -> bool:
+        """Return whether another dataset holds the same records, as one that was made again does.
 
         Some are compared. Each use is compared with the first one in any case.
         """
@@ -96,15 +98,18 @@ class CountedRecords:
         other.base = base, key
         count = min(len(base), len(self.digests))
         places = np.unique(np.linspace(0, count - 1, _COMPARED).astype(np.int64)).tolist()
-        return count > 0 and np.array_equal(self.read(identity, places), other.read(identity, places))
+        mine, theirs = (each.compute_digests(identity, places) for each in (self, other))
+        return count > 0 and np.array_equal(mine, theirs)
 
-    def placed(self, used: Int[np.ndarray, "used 2"], identity: Identity) -> Int[np.ndarray, "records 2"]:
-        """Read all records to find those that a state has used, and return their digests.
+    def digests_with(
+        self, used: Int[np.ndarray, "used 2"], identity: Identity
+    ) -> Int[np.ndarray, "records 2"]:
+        """Read all records and return their digests, of which a state has used some.
 
         Raises:
             GuaranteeError: If it has used some, and none of these is here.
         """
-        digests = self.read(identity)
+        digests = self.compute_digests(identity)
         if len(used) and not np.isin(used[:, 0], digests[:, 0]).any():
             raise GuaranteeError(
                 f"{len(used)} of {len(used)} records that the state has counted are not in the data of {self.name!r}: "
@@ -114,7 +119,7 @@ class CountedRecords:
         return digests
 
 
-def pairs(digests: Sequence[bytes]) -> Int[np.ndarray, "digests 2"]:
+def word_pairs(digests: Sequence[bytes]) -> Int[np.ndarray, "digests 2"]:
     """Return each digest as two words."""
     return np.frombuffer(b"".join(digests), "<i8").reshape(-1, WORD // 8).astype(np.int64)
 
@@ -198,14 +203,14 @@ class SavedCollection:
         ]
 
 
-def written(
+def collection_state(
     size: int,
     digests: Int[np.ndarray, "used 2"],
     uses: Int[np.ndarray, " used"],
     rows: Rows,
     copies: Mapping[int, Tensor],
 ) -> dict[str, Tensor]:
-    """Write a collection's state, which :meth:`SavedCollection.of` reads."""
+    """Return a collection's state as tensors, which :meth:`SavedCollection.of` reads."""
     places = {record: place for place, record in enumerate(digests[:, 0].tolist())}
 
     def parts(words: Sequence[int]) -> Tensor:
@@ -256,7 +261,7 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
     return tensors
 
 
-def checked_state(
+def parse_state(
     state: Mapping[str, Any], facts: Mapping[str, Any], width: int, needs_copies: bool
 ) -> tuple[Mapping[str, Any], int, dict[str, SavedCollection]]:
     """Check an engine's state, and return its key, steps and collections.

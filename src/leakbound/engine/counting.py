@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from leakbound.accounting.leakage import Held
+from leakbound.accounting.leakage import Exposure
 from leakbound.accounting.statement import upper_bound
 from leakbound.engine.accountant import alike
-from leakbound.engine.counted import CountedRecords, SavedCollection, pairs, written
+from leakbound.engine.counted import CountedRecords, SavedCollection, collection_state, word_pairs
 from leakbound.engine.identity import Identity, Label, LabelCount, words
 from leakbound.engine.ledger import Ledger, Rows, process
 from leakbound.engine.records import Key
@@ -31,7 +31,7 @@ _APART = "where ranks hold different records, name them apart, protect(..., name
 
 
 @dataclass(frozen=True)
-class _Joint:
+class _Request:
     """Batches of all ranks, as one request to the ledger.
 
     Attributes:
@@ -101,8 +101,8 @@ class Counter:
         Collections are forgotten. Counts of their records stay.
         """
         self.collections = {}
-        key = self.identity.key if self.plan.seeded else Identity.made(self.identity.double).key
-        ledger = self.ledger.adopted(key)
+        key = self.identity.key if self.plan.seeded else Identity.generate(self.identity.double).key
+        ledger = self.ledger.in_this_process(key)
         if ledger is not self.ledger:
             self.ledger, self.identity = ledger, Identity(ledger.key, self.identity.double)
             self._number = ledger.number_of(self.plan.mechanism)
@@ -158,35 +158,35 @@ class Counter:
         # What each rank is about to release, and how it counts.
         offers, rank = gather_over_ranks(offer)
         if len(offers) > 1:
-            self._agree([offer.standing for offer in offers])
-        joint: _Joint
+            self._check_agreement([offer.standing for offer in offers])
+        request: _Request
         batch: Batch
 
-        def verdict() -> tuple[Held, Rows | None] | None:
-            nonlocal joint, batch
-            joint, batch = self._join(offers, rank)
+        def verdict() -> tuple[Exposure, Rows | None] | None:
+            nonlocal request, batch
+            request, batch = self._join(offers, rank)
             if rank:
                 return None
-            entries = self._charge(offers, joint)
+            exposure = self._charge(offers, request)
             if len(offers) == 1:
-                return entries, None
-            labelled = np.array([record for record, *_ in joint.labels], np.int64)
-            return entries, self.ledger.rows(np.append(joint.records, labelled))
+                return exposure, None
+            labelled = np.array([record for record, *_ in request.labels], np.int64)
+            return exposure, self.ledger.rows(np.append(request.records, labelled))
 
         # The verdict is that of the first rank, whose ledger counts. The others write down what it says.
         (granted, *_), _ = gather_over_ranks(verdict)
-        entries, rows = granted or (Held.nothing(0), None)
+        exposure, rows = granted or (Exposure.nothing(0), None)
         if rank and rows is not None and self.ledger.path is None:
-            self.ledger.take(rows)
+            self.ledger.merge(rows)
         if (
             self.plan.seeded and not self.plan.frozen
         ):  # numbers of the uses, by which a seed draws their noise
-            before = entries.fresh_uses - joint.counts
-            batch.numbers[:] = before[joint.which] + order_of_use(joint.which, joint.releases)
-        self._released.update(joint.released)
+            before = exposure.fresh_uses - request.counts
+            batch.numbers[:] = before[request.which] + order_of_use(request.which, request.releases)
+        self._released.update(request.released)
         return batch
 
-    def _keyed_alone(self, offers: list[SimpleNamespace]) -> list[Label]:
+    def _labels_alone(self, offers: list[SimpleNamespace]) -> list[Label]:
         """List the labels of all ranks that are released without another use of their records.
 
         Raises:
@@ -195,7 +195,7 @@ class Counter:
         labelled = [pair for offer in offers for pair in offer.labelled]
         if not labelled:
             return []
-        digests = self.identity.of([content for content, _ in labelled])
+        digests = self.identity.digests([content for content, _ in labelled])
         unknown = ~np.isin(words(digests), self._records())
         if unknown.any():
             raise GuaranteeError(
@@ -203,48 +203,19 @@ class Counter:
                 "other labels"
             )
         extra = [False] * len(digests)
-        return self._labels.keyed(digests, [labels for _, labels in labelled], extra, self.identity)
+        return self._labels.rows(digests, [labels for _, labels in labelled], extra, self.identity)
 
-    def _join(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Joint, Batch]:
+    def _join(self, offers: list[SimpleNamespace], rank: int) -> tuple[_Request, Batch]:
         """Join the batches of all ranks to one request to the ledger. Refuse indices whose records have changed."""
         # Digests with the key of this engine. Each index must hold the record of its first use.
-        digests = self.identity.of([content for offer in offers for content in offer.contents])
-        by_words = pairs(digests)
-        names = np.concatenate([offer.names for offer in offers])
-        places = np.concatenate([offer.records for offer in offers])
-        advice = f"; {_APART}" if len(offers) > 1 else ""
-        for other, offer in enumerate(offers):
-            for name, size in offer.sizes.items():
-                collection = self.collections.setdefault(name, CountedRecords(name, size))
-                if size != len(collection.digests):
-                    raise GuaranteeError(
-                        f"rank {other} has {size} records under the name {name!r}, this one has "
-                        f"{len(collection.digests)}: {_APART}"
-                    )
-        for name in dict.fromkeys(names.tolist()):
-            self.collections[name].check_same(places[names == name], by_words[names == name], advice)
-        # Each record once. A frozen copy is charged when it is drawn, and one that a seed repeats once in all runs.
+        digests = self.identity.digests([content for offer in offers for content in offer.contents])
+        by_words = word_pairs(digests)
+        self._check_indices(offers, by_words)
+        # Each record once, with the labels that the ledger has no row of.
         joint = by_words[:, 0]
         records, which, releases = np.unique(joint, return_inverse=True, return_counts=True)
-        counts, new = releases, np.zeros(0, np.int64)
-        if self.plan.frozen:
-            counts = np.ones_like(releases)
-            if not self.plan.seeded:
-                counts = np.array([record not in self.copies for record in records.tolist()], np.int64)
-                first = np.sort(np.unique(joint, return_index=True)[1])
-                new = first[counts[which[first]] > 0]
-        # Labels that the ledger has no row of.
-        listed = [(labels, offer.extra) for offer in offers for labels in offer.labels]
-        pairs_of = list(zip(digests, listed, strict=True))
-        released = {digest: labels for digest, labels in pairs_of if self._released.get(digest) != labels}
-        fresh = [pair for pair in pairs_of if pair[0] in released] if released else []
-        keyed = self._labels.keyed(
-            [digest for digest, _ in fresh],
-            [labels for _, (labels, _) in fresh],
-            [extra for _, (_, extra) in fresh],
-            self.identity,
-        )
-        keyed += self._keyed_alone(offers)
+        counts, new = self._independent_uses(joint, records, which, releases)
+        released, labels = self._new_labels(offers, digests)
         # This rank's part of the batch.
         begin = sum(len(offer.contents) for offer in offers[:rank])
         part = slice(begin, begin + len(offers[rank].contents))
@@ -258,33 +229,85 @@ class Counter:
             for pair in self.identity.owner_pairs(of_rank, offer.owners)
         ]
         cells = self.identity.cell_pairs(joint, [cells for offer in offers for cells in offer.cells])
-        return _Joint(records, which, releases, counts, keyed, owners, cells, released), batch
+        return _Request(records, which, releases, counts, labels, owners, cells, released), batch
 
-    def _charge(self, offers: list[SimpleNamespace], joint: _Joint) -> Held:
-        """Charge a request to the ledger, or refuse it, and return what the ledger has of its records then."""
+    def _check_indices(self, offers: list[SimpleNamespace], digests: Int[np.ndarray, "joint 2"]) -> None:
+        """Refuse collections of other sizes on other ranks, and indices that hold another record than before."""
+        names = np.concatenate([offer.names for offer in offers])
+        places = np.concatenate([offer.records for offer in offers])
+        advice = f"; {_APART}" if len(offers) > 1 else ""
+        for other, offer in enumerate(offers):
+            for name, size in offer.sizes.items():
+                collection = self.collections.setdefault(name, CountedRecords(name, size))
+                if size != len(collection.digests):
+                    raise GuaranteeError(
+                        f"rank {other} has {size} records under the name {name!r}, this one has "
+                        f"{len(collection.digests)}: {_APART}"
+                    )
+        for name in dict.fromkeys(names.tolist()):
+            self.collections[name].check_same(places[names == name], digests[names == name], advice)
 
-        def check(entries: Held) -> None:
-            over = self.plan.exceeded(entries)
-            over = over[joint.counts[over] > 0]
+    def _independent_uses(
+        self,
+        joint: Int[np.ndarray, " joint"],
+        records: Int[np.ndarray, " records"],
+        which: Int[np.ndarray, " joint"],
+        releases: Int[np.ndarray, " records"],
+    ) -> tuple[Int[np.ndarray, " records"], Int[np.ndarray, " new"]]:
+        """Count the uses of each record with independent noise, and list the places that need a new frozen copy.
+
+        A frozen copy is charged when it is drawn, and one that a seed repeats once in all runs.
+        """
+        none = np.zeros(0, np.int64)
+        if not self.plan.frozen:
+            return releases, none
+        if self.plan.seeded:
+            return np.ones_like(releases), none
+        counts = np.array([record not in self.copies for record in records.tolist()], np.int64)
+        first = np.sort(np.unique(joint, return_index=True)[1])
+        return counts, first[counts[which[first]] > 0]
+
+    def _new_labels(
+        self, offers: list[SimpleNamespace], digests: list[bytes]
+    ) -> tuple[dict[bytes, tuple[list[int], bool]], list[Label]]:
+        """List the labels that the ledger has no row of, by the digest of their record and as its rows."""
+        listed = [(labels, offer.extra) for offer in offers for labels in offer.labels]
+        of_records = list(zip(digests, listed, strict=True))
+        released = {digest: labels for digest, labels in of_records if self._released.get(digest) != labels}
+        fresh = [pair for pair in of_records if pair[0] in released] if released else []
+        rows = self._labels.rows(
+            [digest for digest, _ in fresh],
+            [labels for _, (labels, _) in fresh],
+            [extra for _, (_, extra) in fresh],
+            self.identity,
+        )
+        return released, rows + self._labels_alone(offers)
+
+    def _charge(self, offers: list[SimpleNamespace], request: _Request) -> Exposure:
+        """Charge a request to the ledger, or refuse it, and return the exposure of its records after it."""
+
+        def check(exposure: Exposure) -> None:
+            over = self.plan.over_limit(exposure)
+            over = over[request.counts[over] > 0]
             if not len(over):
                 return
-            at = int(np.isin(joint.which, over).argmax())
-            kind = int(joint.which[at])
+            at = int(np.isin(request.which, over).argmax())
+            kind = int(request.which[at])
             name = str(np.concatenate([offer.names for offer in offers])[at])
             index = int(np.concatenate([offer.records for offer in offers])[at])
-            owned = int(joint.records[kind]) in dict(joint.owners)
-            raise BudgetError(self._refusal(name, index, int(joint.records[kind]), entries, kind, owned))
+            owned = int(request.records[kind]) in dict(request.owners)
+            raise BudgetError(self._refusal(name, index, int(request.records[kind]), exposure, kind, owned))
 
         return self.ledger.charge(
             self._number,
-            joint.records,
-            joint.counts,
+            request.records,
+            request.counts,
             check,
-            releases=joint.releases,
+            releases=request.releases,
             once=self.plan.once,
-            labels=joint.labels,
-            owners=joint.owners,
-            cells=joint.cells,
+            labels=request.labels,
+            owners=request.owners,
+            cells=request.cells,
         )
 
     def _shared_facts(self) -> tuple[Any, ...]:
@@ -293,7 +316,7 @@ class Counter:
         counted = self.ledger.counted
         return self._facts, self.identity, filed, (len(self.copies), 0 if filed else counted), not counted
 
-    def _agree(self, ranks: Sequence[tuple[Any, ...]]) -> None:
+    def _check_agreement(self, ranks: Sequence[tuple[Any, ...]]) -> None:
         """Refuse ranks without the same channel, plan, ledger and counts. All take over the key of the first."""
         _, identity, first, first_counts, _ = ranks[0]
         for rank, (facts, _, other, other_counts, _) in enumerate(ranks):
@@ -314,28 +337,28 @@ class Counter:
                 raise GuaranteeError(_COUNTED_APART)
             self.identity = identity
 
-    def left(self) -> int | None:
+    def uses_left(self) -> int | None:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
         records = self._records()
         used = records[self.ledger.releases(self._number, records) > 0]
-        entries = self.ledger.held(self._number, used)
+        exposure = self.ledger.exposure(self._number, used)
 
         def ends(count: int) -> bool:
             # Beside other channels each further use reveals less than the sum of both.
             after = (
-                self.ledger.held(self._number, used, more=count)
-                if entries.others.any()
-                else entries.after(count)
+                self.ledger.exposure(self._number, used, more=count)
+                if exposure.others.any()
+                else exposure.after(count)
             )
-            return len(self.plan.exceeded(after)) > 0
+            return len(self.plan.over_limit(after)) > 0
 
         return bisect_left(range(1, 1 + self.plan.most), True, key=ends)
 
     def _records(self) -> Int[np.ndarray, " records"]:
         """List the words of all records that are known, each once."""
-        words = [records.digests[records.registered, 0] for records in self.collections.values()]
+        words = [records.digests[records.has_digest, 0] for records in self.collections.values()]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *words]))
 
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
@@ -344,15 +367,15 @@ class Counter:
 
     def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
         """Return all uses of a collection's records."""
-        return np.where(records.registered, self.ledger.releases(self._number, records.digests[:, 0]), 0)
+        return np.where(records.has_digest, self.ledger.releases(self._number, records.digests[:, 0]), 0)
 
-    def knows(self, contents: Sequence[bytes]) -> bool:
+    def any_released(self, contents: Sequence[bytes]) -> bool:
         """Return whether one of some records was released, by digests without a key."""
-        return bool(self.ledger.releases(self._number, words(self.identity.of(contents))).any())
+        return bool(self.ledger.releases(self._number, words(self.identity.digests(contents))).any())
 
     def state(self) -> dict[str, Any]:
         """Collect digests, counts and copies of all collections, also of those not protected yet."""
-        sealed = None if self.plan.seeded or self.ledger.path is not None else self.identity.sealed()
+        sealed = None if self.plan.seeded or self.ledger.path is not None else self.identity.sealed_key()
         return {
             "key": {"name": self.identity.name, "sealed": sealed},
             "ledgers": {name: self._state_of(records) for name, records in self.collections.items()},
@@ -360,12 +383,12 @@ class Counter:
 
     def _state_of(self, records: CountedRecords) -> dict[str, Tensor]:
         """Write the rows of a collection's records that were used."""
-        digests = records.digests[records.registered]
+        digests = records.digests[records.has_digest]
         digests = digests[np.unique(digests[:, 0], return_index=True)[1]]
         releases = self.ledger.releases(self._number, digests[:, 0])
         digests, releases = digests[releases > 0], releases[releases > 0]
         rows = self.ledger.rows(digests[:, 0])
-        return written(len(records.digests), digests, releases, rows, self.copies)
+        return collection_state(len(records.digests), digests, releases, rows, self.copies)
 
     def load(self, key: Mapping[str, Any], saved: Mapping[str, SavedCollection], *, adds: bool) -> None:
         """Resume from a state. Uses that it does not know stay counted, but for those whose noise repeats.
@@ -386,37 +409,39 @@ class Counter:
                 "or give both runs one ledger, so that their uses add up"
             )
         # Collections at hand are read, so that each index leads to its record, in whatever order they are.
-        placed = {}
+        digests_at_hand = {}
         for name, records in self.collections.items():
             if records.base is not None and name in saved:
-                placed[name] = records.placed(saved[name].digests, identity)
+                digests_at_hand[name] = records.digests_with(saved[name].digests, identity)
             elif records.base is not None and identity != self.identity:
-                placed[name] = np.zeros_like(records.digests)
+                digests_at_hand[name] = np.zeros_like(records.digests)
         repeats = None
         if self.plan.seeded and not filed and not adds:
             repeats = self._records()
         # All is checked: the state's rows are taken over, and collections without records wait for them.
-        states = list(saved.values())
-        rows = Rows(
+        self.ledger.merge(self._rows_of([*saved.values()]), repeats)
+        for state in saved.values():
+            self.copies = state.copies | self.copies
+        for name, state in saved.items():
+            if name not in digests_at_hand:
+                self.collections[name] = CountedRecords(name, state.size)
+                self.collections[name].digests[: len(state.digests)] = state.digests
+        for name, digests in digests_at_hand.items():
+            used = saved[name].digests if name in saved else digests[:0]
+            self._assign_digests(self.collections[name], digests, used)
+        self.identity = identity
+
+    def _rows_of(self, states: Sequence[SavedCollection]) -> Rows:
+        """Return the rows of the ledger that states of collections hold."""
+        return Rows(
             (self.plan.mechanism,),
             [row for state in states for row in state.rows(self.plan.frozen)],
             [label for state in states for label in state.labels],
             [pair for state in states for pair in state.owners],
             [pair for state in states for pair in state.cells],
         )
-        self.ledger.take(rows, repeats)
-        for state in states:
-            self.copies = state.copies | self.copies
-        for name, state in saved.items():
-            if name not in placed:
-                self.collections[name] = CountedRecords(name, state.size)
-                self.collections[name].digests[: len(state.digests)] = state.digests
-        for name, digests in placed.items():
-            used = saved[name].digests if name in saved else digests[:0]
-            self._place(self.collections[name], digests, used)
-        self.identity = identity
 
-    def _place(
+    def _assign_digests(
         self, records: CountedRecords, digests: Int[np.ndarray, "records 2"], used: Int[np.ndarray, "used 2"]
     ) -> None:
         """Give a collection the digests of its records. Used ones that are gone from it stay in the account."""
@@ -430,7 +455,7 @@ class Counter:
             earlier.digests = np.concatenate([earlier.digests, gone])
             earlier.in_loader = np.zeros(len(earlier.digests), bool)
 
-    def registered(self, name: str, base: Any, key: Key) -> CountedRecords:
+    def register(self, name: str, base: Any, key: Key) -> CountedRecords:
         """Return the records of a collection: its own under any name, or one that waits for its records.
 
         Raises:
@@ -443,7 +468,7 @@ class Counter:
                 return records
         before = self.collections.get(name)
         if before is not None and before.base is not None:
-            if not before.is_of(base, key, self.identity):
+            if not before.same_records_as(base, key, self.identity):
                 raise GuaranteeError(
                     f"name = {name!r}: another dataset is counted under it, so protect once, before the loop, or give "
                     "other records another name"
@@ -454,17 +479,17 @@ class Counter:
         records = CountedRecords(name, len(base))
         records.base = base, key
         self.collections[name] = records
-        if before is not None and before.registered.any():
+        if before is not None and before.has_digest.any():
             used = before.digests[self._releases(before) > 0]
             try:
-                self._place(records, records.placed(used, self.identity), used)
+                self._assign_digests(records, records.digests_with(used, self.identity), used)
             except GuaranteeError:
                 self.collections[name] = before
                 raise
         return records
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Return six columns with a row for each index of all collections.
+        """Return what an accountant takes as six columns, with a row for each index of all collections.
 
         These are uses, uses with independent noise, nats of other channels, nats of labels, whether the row is
         counted, and the number of records of its owner, 0 without one.
@@ -475,33 +500,33 @@ class Counter:
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
         digests = np.concatenate([records.digests for records in collections])
         present, records = digests.any(axis=1), digests[:, 0]
-        entries = self.ledger.held(self._number, records)
+        exposure = self.ledger.exposure(self._number, records)
         releases = np.where(present, self.ledger.releases(self._number, records), 0)
-        fresh_uses = np.where(present, entries.fresh_uses, 0)
+        fresh_uses = np.where(present, exposure.fresh_uses, 0)
         distinct = np.concatenate([each.in_loader if each.base else ~each.in_loader for each in collections])
         distinct |= releases > 0
         # Uses are those of an owner, where there is one.
-        owners, groups = self.ledger.owners(records), self.ledger.owned(records)
+        owners, groups = self.ledger.owners(records), self.ledger.group_sizes(records)
         for owner in np.unique(owners[owners != 0]).tolist():
             of_owner = np.flatnonzero(owners == owner)
             once = of_owner[np.unique(records[of_owner], return_index=True)[1]]
             releases[of_owner], fresh_uses[of_owner] = releases[once].sum(), fresh_uses[once].sum()
         channel = self.plan.mechanism
         direct = replace(channel, accepted=None).all_nats(fresh_uses)
-        more = np.where(present, entries.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
+        more = np.where(present, exposure.nats(channel), 0.0) - np.where(np.isfinite(direct), direct, 0.0)
         counted = np.flatnonzero(distinct & present)
         distinct[counted] = False
         subjects = np.where(owners != 0, owners, records)[counted]
         distinct[counted[np.unique(subjects, return_index=True)[1]]] = True
-        return releases, fresh_uses, more, np.where(present, entries.labels, 0.0), distinct, groups
+        return releases, fresh_uses, more, np.where(present, exposure.labels, 0.0), distinct, groups
 
-    def _refusal(self, name: str, index: int, record: int, entries: Held, kind: int, owned: bool) -> str:
+    def _refusal(self, name: str, index: int, record: int, exposure: Exposure, kind: int, owned: bool) -> str:
         """Say which record has no uses left."""
         twins = sum(int(np.count_nonzero(each.digests[:, 0] == record)) for each in self.collections.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
         filed = self.ledger.path is not None
         runs = ", counted over all runs and channels of the ledger" if filed else ""
-        others = entries.others[kind] > 0
+        others = exposure.others[kind] > 0
         if others and not self.plan.adds:
             also = "or other records of its owner were released, " if owned else ""
             return (
@@ -509,7 +534,7 @@ class Counter:
                 "several channels is not computed: take a target in nats, or records that no other channel has released"
             )
         if others and owned:
-            nats, limit = entries.nats(self.plan.mechanism)[kind], self.plan.limit
+            nats, limit = exposure.nats(self.plan.mechanism)[kind], self.plan.limit
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
@@ -520,8 +545,8 @@ class Counter:
                 f"record {index} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
                 "load the state_dict() of the run that holds it"
             )
-        if entries.fresh_uses[kind] <= (self.plan.most or 0):
-            nats, limit = entries.nats(self.plan.mechanism)[kind], self.plan.limit
+        if exposure.fresh_uses[kind] <= (self.plan.most or 0):
+            nats, limit = exposure.nats(self.plan.mechanism)[kind], self.plan.limit
             return (
                 f"record {index} of {name!r} went through other channels, too, and would reveal "
                 f"{upper_bound(nats, 6)} nats together{equal}{runs}, where {self.plan.most} uses of this one are "

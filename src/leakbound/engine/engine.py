@@ -40,7 +40,7 @@ from leakbound.engine.calibrations import (
     warn_of_records,
     warn_of_samples,
 )
-from leakbound.engine.counted import CountedRecords, checked_state
+from leakbound.engine.counted import CountedRecords, parse_state
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.ledger import Ledger
@@ -49,10 +49,10 @@ from leakbound.engine.records import (
     Layout,
     Places,
     dataset_of,
-    gathered,
     input_of,
+    read_inputs,
     refuse_random,
-    replaced,
+    with_input,
 )
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.release import (
@@ -184,7 +184,7 @@ class ChannelEngine:
         label_count = LabelCount(classes, labels)
         if not isinstance(data, Tensor | np.ndarray) and len(dataset := dataset_of(data)):
             refuse_random(dataset, key)
-        inputs = gathered(data, key)
+        inputs = read_inputs(data, key)
         layout = Layout.of(inputs, value_range)
         if len(inputs) < 2:
             raise GuaranteeError(
@@ -194,7 +194,7 @@ class ChannelEngine:
         counted = Ledger.at(ledger, identity.key)
         identity = Identity(counted.key, counted.double(inputs[0].numel(), identity.double))
         bar = Progress(len(inputs), inputs[0].numel(), progress)
-        calibration = saved.calibrated(limit, inputs.numpy(), shape, weights, uses, folder, bar)
+        calibration = saved.calibrate_or_load(limit, inputs.numpy(), shape, weights, uses, folder, bar)
         warn_of_records(inputs.numpy(), calibration)
         public = None if calibrate_to_own else identity.contents(inputs)
         options: dict[str, Any] = {"noise": noise, "seed": seed, "key": key, "public": public}
@@ -282,7 +282,7 @@ class ChannelEngine:
             target = saved.TARGETS[arguments.pop("class")](**arguments)
             layout = Layout(**facts["layout"] | {"shape": tuple(facts["layout"]["shape"])})
             seed = facts["seed"]
-            identity = Identity.made(facts["double"], seed)
+            identity = Identity.generate(facts["double"], seed)
             uses = target.fresh_uses(facts["noise"] == "frozen")
             options = {name: facts[name] for name in ("noise", "seed", "key")}
             response = facts.get("labels")  # files of earlier versions lack it
@@ -358,15 +358,15 @@ class ChannelEngine:
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")
         places, first = Places.of(dataset), dataset[0]
-        self._checked(input_of(first, place)[None])
+        self._check_inputs(input_of(first, place)[None])
         records = sum(map(len, places.bases))
-        (labels,) = self.labels.check([replaced(first, place, None)], uncounted, records)
+        (labels,) = self.labels.check([with_input(first, place, None)], uncounted, records)
         owners = None if owner is None else self._owners(owner, places)
         refuse_random(dataset, place)
-        self._own.read(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
-        collections = self._registered(places, name, place)
-        released = partial(
-            self._released, places, collections, place, after, tuple(uncounted), len(labels), owners
+        self._own.check_dataset(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
+        collections = self._register(places, name, place)
+        release = partial(
+            self._release_batch, places, collections, place, after, tuple(uncounted), len(labels), owners
         )
         if (
             isinstance(data, DataLoader)
@@ -375,8 +375,8 @@ class ChannelEngine:
         ):
             warn_of_samples(data.batch_sampler, len(dataset), self._counter.plan.most)
         if not isinstance(data, DataLoader):
-            return ProtectedDataset(data, released, place, self)
-        return ProtectedLoader(data, released, place, self.end_epoch)
+            return ProtectedDataset(data, release, place, self)
+        return ProtectedLoader(data, release, place, self.end_epoch)
 
     def protects(self, loader: Any) -> bool:
         """Return whether :meth:`protect` returned a loader or dataset, or all of a mapping or list of them."""
@@ -388,7 +388,7 @@ class ChannelEngine:
             return loader.engine is self
         return isinstance(loader, ProtectedLoader) and loader.end == self.end_epoch
 
-    def recognised(self, dataset: Any, key: Key = None) -> int:
+    def count_recognised(self, dataset: Any, key: Key = None) -> int:
         """Count the records of a dataset that this engine protects or has counted, among at most 256 of it.
 
         They are compared by their values, and by their places in a dataset that is protected. A stream, and
@@ -419,10 +419,10 @@ class ChannelEngine:
             except (GuaranteeError, TypeError):
                 continue
             if self.layout.fits(values):
-                counted[at] = self._counter.knows(self._counter.identity.contents(values))
+                counted[at] = self._counter.any_released(self._counter.identity.contents(values))
         return int(counted.sum())
 
-    def _released(
+    def _release_batch(
         self,
         places: Places,
         collections: Sequence[CountedRecords],
@@ -461,15 +461,15 @@ class ChannelEngine:
         clean = inputs
         at = np.asarray(positions, np.int64)
         counter = self._counter
-        listed: list[list[int]] = []
-        names: list[bytes] = []
+        labels_of: list[list[int]] = []
+        unkeyed: list[bytes] = []
 
         def contents() -> tuple[list[bytes], list[list[int]], list[tuple[bytes, ...]]]:
-            nonlocal listed, names
+            nonlocal labels_of, unkeyed
             if not positions:
                 return [], [], []
-            listed = self.labels.check(rests, uncounted)
-            if self.labels.classes is not None and {*map(len, listed)} != {labels}:
+            labels_of = self.labels.check(rests, uncounted)
+            if self.labels.classes is not None and {*map(len, labels_of)} != {labels}:
                 raise GuaranteeError(
                     f"records have {labels} and other numbers of labels, and where one is missing reveals "
                     "more than classes counts: give missing labels a class of their own"
@@ -478,11 +478,11 @@ class ChannelEngine:
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
-            names = self._checked(clean)
-            self.labels.check_same(names, listed)
+            unkeyed = self._check_inputs(clean)
+            self.labels.check_same(unkeyed, labels_of)
             rows = clean.reshape(len(clean), -1).numpy()
-            self._own.show(rows, names)
-            return names, listed, self._near.new_cells(rows, names)
+            self._own.add(rows, unkeyed)
+            return unkeyed, labels_of, self._near.new_cells(rows, unkeyed)
 
         whose = None if owners is None else [owners[position] for position in positions]
         with counter.turn():
@@ -494,14 +494,14 @@ class ChannelEngine:
                 owners=whose,
                 extra=len(uncounted) > 0,
             )
-            self._near.note(names)
+            self._near.note(unkeyed)
             flat = clean.reshape(len(clean), 1, 1, self.calibration.channel.dimension)
             noisy = self._batch_noise.apply(flat, batch, counter.copies).reshape(clean.shape)
-            digests = batch.digests[batch.own]
-            answered = self.labels.responses(rests, listed, digests, counter.identity, uncounted)
+            digests = batch.digests[batch.of_rank]
+            answered = self.labels.responses(rests, labels_of, digests, counter.identity, uncounted)
             self.steps += 1
         values = noisy if after is None else map(after, noisy)
-        return [replaced(rest, key, value) for rest, value in zip(answered, values, strict=True)]
+        return [with_input(rest, key, value) for rest, value in zip(answered, values, strict=True)]
 
     def count_labels(self, inputs: Tensor, labels: Sequence[int]) -> None:
         """Count labels that are released with inputs of which no other noisy copy is made.
@@ -531,7 +531,7 @@ class ChannelEngine:
             if not len(labels):
                 return []
             listed = self.labels.check([{"label": label} for label in labels], ())
-            return list(zip(self._checked(inputs), listed, strict=True))
+            return list(zip(self._check_inputs(inputs), listed, strict=True))
 
         with self._counter.turn():
             self._counter.count((), none, none, lambda: ([], [], []), labelled=labelled)
@@ -551,7 +551,7 @@ class ChannelEngine:
                 self._batch_noise.apply(clean, batch, self._counter.copies)
                 done = batch.done
                 self.steps += not done
-        gather_over_ranks(self._own.conclude)
+        gather_over_ranks(self._own.compare_epoch)
 
     @property
     def own_capacity(self) -> OwnCapacity | None:
@@ -653,7 +653,7 @@ class ChannelEngine:
     @property
     def remaining(self) -> int | None:
         """Uses that the most used record has left, None without a limit."""
-        return self._counter.left()
+        return self._counter.uses_left()
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain values and tensors to resume from, for a checkpoint.
@@ -679,7 +679,7 @@ class ChannelEngine:
         Raises:
             GuaranteeError: If the state is of another form, channel or noise, or of other data or another run.
         """
-        self._load(state, adds=False)
+        self._resume(state, adds=False)
 
     def take_up(self, state: Mapping[str, Any] | None) -> None:
         """Count for another client of this process from now on. Loaders have to be protected again.
@@ -699,7 +699,7 @@ class ChannelEngine:
         self._own.forget()
         self._near.forget()
         if state is not None:
-            self._load(state, adds=True)
+            self._resume(state, adds=True)
 
     def __str__(self) -> str:
         """Describe the guarantee: target, channel, what an attacker gets at most, and what is assumed."""
@@ -709,8 +709,8 @@ class ChannelEngine:
         shape = f"shape={self.calibration.channel.shape!r}, noise={self.noise!r}"
         return f"ChannelEngine({self.target!r}, {shape}, inputs={self.layout.shape})"
 
-    def _checked(self, inputs: Tensor) -> list[bytes]:
-        """Refuse inputs that the channel is not for, and return the digests of the others."""
+    def _check_inputs(self, inputs: Tensor) -> list[bytes]:
+        """Return the digests of inputs without a key, or refuse inputs that the channel is not for."""
         self.layout.check(inputs)
         self.calibration.check_directions(inputs.reshape(len(inputs), -1).numpy())
         contents = self._counter.identity.contents(inputs)
@@ -743,22 +743,20 @@ class ChannelEngine:
         warn_of_owners(once, self._counter.plan)
         return owners
 
-    def _registered(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
-        """Return the records of a dataset's collections. Registered collections keep theirs."""
+    def _register(self, places: Places, name: str, key: Key) -> tuple[CountedRecords, ...]:
+        """Return the records of each of a dataset's collections, the same ones where it was registered before."""
         registered = []
         for number, base in enumerate(places.bases):
             full_name = name if len(places.bases) == 1 else f"{name}.{number}"
-            records = self._counter.registered(full_name, base, key)
+            records = self._counter.register(full_name, base, key)
             records.in_loader[places.records[places.which == number]] = True
             registered.append(records)
         return tuple(registered)
 
-    def _load(self, state: Mapping[str, Any], *, adds: bool) -> None:
+    def _resume(self, state: Mapping[str, Any], *, adds: bool) -> None:
         """Resume from a state, with ``adds`` as in :meth:`Counter.load`."""
         copied = self.noise == "frozen" and self.secure
-        key, steps, collections = checked_state(
-            state, self._facts, self.calibration.channel.dimension, copied
-        )
+        key, steps, collections = parse_state(state, self._facts, self.calibration.channel.dimension, copied)
         with self._counter.turn():
             self._counter.load(key, collections, adds=adds)
             self.steps = steps if self._counter.plan.seeded else max(self.steps, steps)

@@ -56,31 +56,17 @@ def owners_of(rows: Any, owner: Any, argument: Any) -> tuple[Any, list[Any] | No
         GuaranteeError: If there is no such column, there are not as many owners as rows, or an index of several
             levels leaves open whom a row is about.
     """
-    names, owners = column_names(rows), argument
-    index: Any = None if names is None else getattr(rows, "index", None)
-    levels = list(getattr(index, "names", ()))
-    if isinstance(owner, str) and names is not None and owner not in names and owner in levels:
-        owners = np.asarray(index.get_level_values(owner)) if argument is None else argument
-    elif isinstance(owner, str):
-        if names is None or owner not in names:
-            held = "an array without names" if names is None else f"columns {', '.join(map(repr, names[:8]))}"
-            raise GuaranteeError(f"owner = {owner!r}: X is {held}, so give a frame with this column")
-        owners = np.asarray(rows[owner]) if argument is None else argument
-        rows = rows[[name for name in names if name != owner]]
+    names, owners = column_names(rows), None
+    if isinstance(owner, str):
+        rows, owners = _separated(rows, names, owner)
     elif owner not in (None, False):
         raise GuaranteeError(
             f"owner = {owner!r}: give the name of a column, None for the index of a frame, or False; owners of rows "
             "as an array are an argument of fit and transform"
         )
     elif owner is None and argument is None and names is not None:
-        if len(levels) > 1:
-            raise GuaranteeError(
-                f"X has an index of the levels {', '.join(map(repr, levels))}, and rows of one person may differ in "
-                "some of them: give owner=, the name of the level that says whom a row is about, or owner=False to "
-                "count rows by their values"
-            )
-        numbers = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
-        owners = None if index is None or (numbers and index.name is None) else np.asarray(index)
+        owners = _owners_by_index(getattr(rows, "index", None))
+    owners = owners if argument is None else argument
     if owners is None:
         return rows, None
     listed = np.asarray(owners)
@@ -89,6 +75,38 @@ def owners_of(rows: Any, owner: Any, argument: Any) -> tuple[Any, list[Any] | No
             f"owner of shape {listed.shape}: give one for each of the {len(rows)} rows, in their order"
         )
     return rows, listed.tolist()
+
+
+def _separated(rows: Any, names: list[Any] | None, owner: str) -> tuple[Any, np.ndarray]:
+    """Separate rows from a column of owners, or read owners from a level of the index, which is no column.
+
+    Raises:
+        GuaranteeError: If there is neither.
+    """
+    index = None if names is None else getattr(rows, "index", None)
+    if names is not None and owner in names:
+        return rows[[name for name in names if name != owner]], np.asarray(rows[owner])
+    if owner in getattr(index, "names", ()):
+        return rows, np.asarray(rows.index.get_level_values(owner))
+    form = "an array without names" if names is None else f"columns {', '.join(map(repr, names[:8]))}"
+    raise GuaranteeError(f"owner = {owner!r}: X is {form}, so give a frame with this column")
+
+
+def _owners_by_index(index: Any) -> np.ndarray | None:
+    """Read owners from the index of a frame. None for one that numbers rows from 0.
+
+    Raises:
+        GuaranteeError: If it has several levels, which leave open whom a row is about.
+    """
+    levels = list(getattr(index, "names", ()))
+    if len(levels) > 1:
+        raise GuaranteeError(
+            f"X has an index of the levels {', '.join(map(repr, levels))}, and rows of one person may differ in "
+            "some of them: give owner=, the name of the level that says whom a row is about, or owner=False to "
+            "count rows by their values"
+        )
+    numbers = type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
+    return None if index is None or (numbers and index.name is None) else np.asarray(index)
 
 
 def on_host(rows: Any) -> tuple[Any, Callable[[np.ndarray], Any]]:

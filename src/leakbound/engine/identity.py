@@ -67,10 +67,10 @@ class Identity:
     def new(cls, inputs: Tensor, seed: int | None = None) -> Identity:
         """Make a key, random or from a seed, and choose the precision that inputs (n, ...) need."""
         flat = inputs.reshape(len(inputs), -1)
-        return cls.made(any(map(_needs_double, flat.split(max(1, _VALUES // len(flat)), dim=1))), seed)
+        return cls.generate(any(map(_needs_double, flat.split(max(1, _VALUES // len(flat)), dim=1))), seed)
 
     @classmethod
-    def made(cls, double: bool, seed: int | None = None) -> Identity:
+    def generate(cls, double: bool, seed: int | None = None) -> Identity:
         """Make a key, random or from a seed, for records that count in float64 or float32."""
         key = os.urandom(KEY) if seed is None else blake2b(b"%d" % seed, digest_size=KEY).digest()
         return cls(key, double)
@@ -80,7 +80,7 @@ class Identity:
         """Name of the key, from which nobody learns the key."""
         return blake2b(b"name", digest_size=WORD, key=self.key).hexdigest()
 
-    def of(self, contents: Sequence[bytes]) -> list[bytes]:
+    def digests(self, contents: Sequence[bytes]) -> list[bytes]:
         """Compute the digest of each record from what :meth:`contents` returns."""
         return [blake2b(content, digest_size=WORD, key=self.key).digest() for content in contents]
 
@@ -109,7 +109,7 @@ class Identity:
                 f"owner: that of record {missing[0]} is {names[missing[0]]!r}, so give each record the name or number "
                 "of whom it is about, and records of nobody else one of their own"
             )
-        return words(self.of([b"owner " + text.encode() for text in texts]))
+        return words(self.digests([b"owner " + text.encode() for text in texts]))
 
     def owner_pairs(
         self, records: Int[np.ndarray, " records"], owners: Sequence[Any] | None
@@ -128,7 +128,7 @@ class Identity:
         lying = [
             (record, cell) for record, cells in zip(records.tolist(), listed, strict=True) for cell in cells
         ]
-        hashed = words(self.of([cell for _, cell in lying])).tolist()
+        hashed = words(self.digests([cell for _, cell in lying])).tolist()
         return [(record, word) for (record, _), word in zip(lying, hashed, strict=True)]
 
     def uniforms(self, texts: Sequence[bytes]) -> Float[np.ndarray, "2 n"]:
@@ -137,10 +137,10 @@ class Identity:
         words = np.frombuffer(b"".join(drawn), np.uint64).reshape(-1, 2)
         return (words.T >> 11) * 2.0**-53
 
-    def sealed(self) -> str:
+    def sealed_key(self) -> str:
         """Seal the key for a state, so that whoever lacks the owner's key learns nothing from it."""
         salt = os.urandom(WORD)
-        return (salt + _mixed(self.key, salt)).hex()
+        return (salt + _xor_owner_key(self.key, salt)).hex()
 
     def of_state(self, key: Mapping[str, Any], filed: bool) -> Identity:
         """Return the identity under which a state counts: this one, or that of the sealed key in the state.
@@ -160,7 +160,7 @@ class Identity:
                 "with, or without one if there was none"
             )
         salted = bytes.fromhex(key["sealed"])
-        identity = Identity(_mixed(salted[WORD:], salted[:WORD]), self.double)
+        identity = Identity(_xor_owner_key(salted[WORD:], salted[:WORD]), self.double)
         if identity.name != key["name"]:
             raise GuaranteeError(
                 f"the state was saved by another account than the one of {owner_file()}, so its records cannot be "
@@ -176,7 +176,7 @@ def _needs_double(rows: Tensor) -> bool:
     return bool(((deviations > 0) & (rows.mean(dim=0).abs() * _FINE > deviations)).any())
 
 
-def _mixed(key: bytes, salt: bytes) -> bytes:
+def _xor_owner_key(key: bytes, salt: bytes) -> bytes:
     """Add the owner's key to a key, modulo 2. The same operation seals and opens."""
     mask = blake2b(salt, digest_size=KEY, key=_owner_key()).digest()
     return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
@@ -185,7 +185,7 @@ def _mixed(key: bytes, salt: bytes) -> bytes:
 def seal(data: bytes) -> bytes:
     """Seal data by the owner's key, so that no other account can read them."""
     salt, key = os.urandom(WORD), _owner_key()
-    hidden = _masked(data, key + salt)
+    hidden = _xor_stream(data, key + salt)
     return salt + blake2b(salt + hidden, digest_size=WORD, key=key).digest() + hidden
 
 
@@ -202,10 +202,10 @@ def unseal(data: bytes) -> bytes:
             f"{owner_file()}: calibrate to public records to hand it on, or set LEAKBOUND_KEY to the key file of that "
             "account"
         )
-    return _masked(hidden, key + salt)
+    return _xor_stream(hidden, key + salt)
 
 
-def _masked(data: bytes, secret: bytes) -> bytes:
+def _xor_stream(data: bytes, secret: bytes) -> bytes:
     """Add a stream that only the secret can repeat, modulo 2. The same operation seals and opens."""
     stream = np.frombuffer(shake_256(secret).digest(len(data)), np.uint8)
     return (np.frombuffer(data, np.uint8) ^ stream).tobytes()
@@ -324,7 +324,7 @@ class LabelCount:
         self._records = max(self._records, records)
         listed = []
         for rest in rests:
-            allowed = _allowed(rest, uncounted) if uncounted else ()
+            allowed = _allowed_places(rest, uncounted) if uncounted else ()
             labels: list[int] = []
             for place, part in _parts(rest) or ():
                 if part is not None and place not in allowed:
@@ -383,7 +383,7 @@ class LabelCount:
         clean = np.array([label for labels in listed for label in labels], dtype=np.int64)
         uniforms = identity.uniforms(self._texts(digests, listed))
         drawn = iter(self.response.randomize(clean, uniforms).tolist())
-        return [_answered(rest, drawn, _allowed(rest, uncounted)) for rest in rests]
+        return [_with_responses(rest, drawn, _allowed_places(rest, uncounted)) for rest in rests]
 
     @property
     def nats(self) -> float | None:
@@ -392,7 +392,7 @@ class LabelCount:
             return self.response.capacity
         return None if self.classes is None else math.log(self.classes)
 
-    def keyed(
+    def rows(
         self,
         digests: Sequence[bytes],
         listed: Sequence[Sequence[int]],
@@ -416,9 +416,9 @@ class LabelCount:
             unlimited = zip(records, listed, strict=True)
             return rows + [(record, UNCOUNTED, math.inf) for record, labels in unlimited if labels]
         listed = [labels or [-1] for labels in listed]
-        held = [record for record, labels in zip(records, listed, strict=True) for _ in labels]
-        keys = words(identity.of(self._texts(digests, listed))).tolist()
-        return rows + [(record, key, nats) for record, key in zip(held, keys, strict=True)]
+        labelled = [record for record, labels in zip(records, listed, strict=True) for _ in labels]
+        keys = words(identity.digests(self._texts(digests, listed))).tolist()
+        return rows + [(record, key, nats) for record, key in zip(labelled, keys, strict=True)]
 
     def _texts(self, digests: Sequence[bytes], listed: Sequence[Sequence[int]]) -> list[bytes]:
         """Name each label by its record, its number in it, its value and its response."""
@@ -434,18 +434,18 @@ class LabelCount:
         return label if self.names is None or label < 0 else self.names[label]
 
 
-def _allowed(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
+def _allowed_places(rest: Any, uncounted: Collection[str | int]) -> set[str | int]:
     """Return the keys or numbers of the places of a record that hold no labels."""
     fields = getattr(rest, "_fields", ())
     return {fields.index(place) if place in fields else place for place in uncounted}
 
 
-def _answered(whole: Any, drawn: Iterator[int], kept: Collection[Any] = ()) -> Any:
+def _with_responses(whole: Any, drawn: Iterator[int], kept: Collection[Any] = ()) -> Any:
     """Replace each label of a checked record by the next response, as the same type of number."""
     if whole is None:
         return None
     if (parts := _parts(whole)) is not None:
-        answered = [part if place in kept else _answered(part, drawn) for place, part in parts]
+        answered = [part if place in kept else _with_responses(part, drawn) for place, part in parts]
         if isinstance(whole, Mapping):
             return dict(zip(whole, answered, strict=True))
         return type(whole)(*answered) if hasattr(whole, "_fields") else type(whole)(answered)
@@ -496,13 +496,23 @@ def _whole_numbers(part: Any, place: Any, inside: str, classes: int | None) -> l
             f"without noise: leave it out{counted}, or allow it by protect(..., uncounted=[{place!r}]), which does not "
             "count it"
         )
-    for label in labels:
-        if classes is not None and not 0 <= label < classes:
-            raise GuaranteeError(
-                f"place {place!r}{inside} of a record is the label {label}: classes = {classes} counts labels from 0 "
-                f"to {classes - 1}, so give their real number, or leave it out if it is no label"
-            )
+    if classes is not None:
+        _check_classes(labels, f"place {place!r}{inside}", classes)
     return [int(label) for label in labels]
+
+
+def _check_classes(labels: Sequence[float], place: str, classes: int) -> None:
+    """Refuse labels that a number of classes does not count.
+
+    Raises:
+        GuaranteeError: If there is one.
+    """
+    for label in labels:
+        if not 0 <= label < classes:
+            raise GuaranteeError(
+                f"{place} of a record is the label {label}: classes = {classes} counts labels from 0 to {classes - 1}, "
+                "so give their real number, or leave it out if it is no label"
+            )
 
 
 def _parts(whole: Any) -> list[tuple[Any, Any]] | None:

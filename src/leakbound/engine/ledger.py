@@ -35,7 +35,7 @@ import numpy as np
 from jaxtyping import Int
 
 from leakbound import storage
-from leakbound.accounting.leakage import Held, Mechanism, Schedule, seen_by
+from leakbound.accounting.leakage import Exposure, Mechanism, Schedule, seen_by
 from leakbound.accounting.statement import EQUAL_LABELS, OTHER_VALUES
 from leakbound.channels.composition import determinant_nats
 from leakbound.channels.covariance import Moments
@@ -96,16 +96,16 @@ _FROM_SECOND = (
     "INSERT INTO uses SELECT record, channel, count, count FROM earlier",
     "DROP TABLE earlier",
 )
-_CHARGED = (
+_CHARGE_USES = (
     "INSERT INTO uses VALUES {values} ON CONFLICT DO UPDATE SET count = {count}, "
     "releases = releases + excluded.releases RETURNING record, count"
 )
-_RAISED = (
+_RAISE_USES = (
     "INSERT INTO uses VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = max(count, excluded.count), "
     "releases = max(releases, excluded.releases)"
 )
 _RECORDS = "SELECT record FROM uses UNION SELECT record FROM labels"
-_WHOLE = (
+_TOTALS_AGREE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
     "AND (SELECT count(*) FROM labels) = labels FROM total"
 )
@@ -156,36 +156,38 @@ class Ledger:
         >>> from leakbound.accounting.leakage import Mechanism
         >>> ledger = Ledger()
         >>> channel = ledger.number_of(Mechanism("natural", np.ones(4)))
-        >>> ledger.charge(channel, np.array([7, 8]), np.array([1, 2]), lambda held: None).fresh_uses.tolist()
+        >>> ledger.charge(channel, np.array([7, 8]), np.array([1, 2]), lambda exposure: None).fresh_uses.tolist()
         [1, 2]
     """
 
     # Connections of the process that this one was forked from, to be neither used nor closed.
-    _left: ClassVar[list[sqlite3.Connection]] = []
+    _inherited: ClassVar[list[sqlite3.Connection]] = []
     # Where a pickle finds the ledger in memory that it is of, and where copies from elsewhere find their heir.
-    _alive: ClassVar[weakref.WeakValueDictionary[tuple[bytes, bytes], Ledger]] = weakref.WeakValueDictionary()
+    _in_memory: ClassVar[weakref.WeakValueDictionary[tuple[bytes, bytes], Ledger]] = (
+        weakref.WeakValueDictionary()
+    )
     _heirs: ClassVar[dict[tuple[bytes, bytes], Ledger]] = {}
 
     def __init__(self, key: bytes | None = None) -> None:
-        self._begin(None, os.urandom(KEY) if key is None else key)
+        self._initialise(None, os.urandom(KEY) if key is None else key)
 
-    def _begin(self, path: Path | None, key: bytes) -> None:
-        """Prepare a connection, which memory or a file needs."""
+    def _initialise(self, path: Path | None, key: bytes) -> None:
+        """Set what distinguishes this ledger. One in memory is made now, and a file is opened at its first use."""
         self.path, self.key = path, key
         self.number, self.since = os.urandom(16), datetime.now(UTC).date().isoformat()
         self._process, self._place = process(), 0
-        self._start()
+        self._reset()
         if path is None:
-            self._alive[process(), self.number] = self
-            with self._opened() as connection:
+            self._in_memory[process(), self.number] = self
+            with self._transaction() as connection:
                 self._make_tables(connection)
 
-    def _start(self) -> None:
-        """Begin without a connection, and without what was read and computed elsewhere."""
+    def _reset(self) -> None:
+        """Drop the connection and all that was read and computed elsewhere."""
         self._connection: sqlite3.Connection | None = None
         self._lock, self._run, self._warned = RLock(), False, False
         self._mechanisms: dict[int, Mechanism] = {}
-        self._seen: dict[Any, tuple[float | int, float, float]] = {}  # nats by schedule
+        self._splits: dict[Any, tuple[float | int, float, float]] = {}  # nats by schedule
         self._moments: dict[str, Moments] = {}
         self._near: dict[tuple[int, str], NearCopies] = {}
 
@@ -208,8 +210,8 @@ class Ledger:
                 f"ledger = {place}: {error.strerror}, so give a file in a folder of yours"
             ) from error
         ledger = object.__new__(cls)
-        ledger._begin(place, os.urandom(KEY))
-        with ledger._opened() as connection:
+        ledger._initialise(place, os.urandom(KEY))
+        with ledger._transaction() as connection:
             ledger._make_tables(connection)
         ledger._note_place()
         return ledger
@@ -241,8 +243,8 @@ class Ledger:
                 "remove the other hard links"
             )
         ledger = object.__new__(cls)
-        ledger._begin(place, b"")
-        with ledger._opened() as connection:
+        ledger._initialise(place, b"")
+        with ledger._transaction() as connection:
             ledger._read_about(connection)
         ledger._note_place()
         return ledger
@@ -263,12 +265,12 @@ class Ledger:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._start()
+        self._reset()
 
     def __deepcopy__(self, memo: Any) -> Ledger:
         return self
 
-    def adopted(self, key: bytes) -> Ledger:
+    def in_this_process(self, key: bytes) -> Ledger:
         """Return the ledger that counts in this process: this one, or, of one in memory elsewhere, its heir here.
 
         An heir knows the states alone that are loaded into it. All copies of a ledger have one in a process.
@@ -292,12 +294,12 @@ class Ledger:
             key: Key of its digests.
             made_in: Name of the process that made it.
         """
-        if (here := cls._alive.get((process(), number))) is not None:
+        if (here := cls._in_memory.get((process(), number))) is not None:
             return here
         foreign = object.__new__(cls)
         made_in = b"" if made_in == process() else made_in  # it is gone
         foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
-        foreign._start()
+        foreign._reset()
         return foreign
 
     @property
@@ -307,7 +309,7 @@ class Ledger:
 
     def records(self) -> Int[np.ndarray, " records"]:
         """Return the words of all records that it knows."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(_RECORDS).fetchall()
         return np.array(rows, np.int64).reshape(-1)
 
@@ -329,19 +331,19 @@ class Ledger:
         """Number of uses of all records, 0 of a copy in memory that another process has made."""
         if self.path is None and self._process != process():
             return 0
-        with self._opened() as connection:
+        with self._transaction() as connection:
             return int(connection.execute("SELECT uses FROM total").fetchone()[0])
 
     def about(self) -> str:
         """Say since when it counts, in how many runs, and how many records."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
             records = len(connection.execute(_RECORDS).fetchall())
         return f"since {self.since}, {runs} run{'s' * (runs != 1)}, {records} record{'s' * (records != 1)}"
 
     def channels(self) -> list[tuple[Mechanism, int, int]]:
         """List the channels with the number of records that went through each, and the most uses of one."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             self._read_mechanisms(connection)
             query = "SELECT channel, count(*), max(count) FROM uses WHERE count > 0 GROUP BY channel"
             rows = connection.execute(query).fetchall()
@@ -349,7 +351,7 @@ class Ledger:
 
     def about_labels(self) -> str:
         """Say how many records have released labels, and whether all of these are counted."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             query = "SELECT count(DISTINCT record) FROM labels WHERE "
             counted = connection.execute(f"{query} nats > 0 AND nats < 9e999").fetchone()[0]
             uncounted = connection.execute(f"{query} nats = 9e999").fetchone()[0]
@@ -367,7 +369,7 @@ class Ledger:
         """
         query = "SELECT count(*) AS labels FROM labels WHERE nats > 0 AND nats < 9e999 GROUP BY record"
         others = f"SELECT EXISTS (SELECT 1 FROM labels WHERE label = {VALUES} AND nats = 0)"
-        with self._opened() as connection:
+        with self._transaction() as connection:
             numbers = connection.execute(f"SELECT count(DISTINCT labels) FROM ({query})").fetchone()[0]
             released = {EQUAL_LABELS: numbers > 1, OTHER_VALUES: connection.execute(others).fetchone()[0]}
         return tuple(what for what, there in released.items() if there)
@@ -381,7 +383,7 @@ class Ledger:
             width: Values of a record.
             needed: Whether float32 resolves too little of the calibration records.
         """
-        with self._opened() as connection:
+        with self._transaction() as connection:
             chosen = "SELECT double FROM precisions WHERE width IN (?, 0) ORDER BY width DESC"
             if (row := connection.execute(chosen, (width,)).fetchone()) is None:
                 connection.execute("INSERT INTO precisions VALUES (?, ?)", (width, int(needed)))
@@ -399,13 +401,13 @@ class Ledger:
         """
         if moments.name not in self._moments:
             self._moments[moments.name] = moments
-            self._seen.clear()
+            self._splits.clear()
         width, hidden = moments.dimension, private and self.path is not None
         place = (width, moments.name if hidden else "")
         if place not in self._near:
             near = NearCopies(moments)
             if near.axes is not None and not self.foreign:
-                with self._opened() as connection:
+                with self._transaction() as connection:
                     grid = connection.execute(
                         "SELECT mean, axes FROM grids WHERE width = ?", (width,)
                     ).fetchone()
@@ -422,10 +424,10 @@ class Ledger:
 
     def number_of(self, mechanism: Mechanism) -> int:
         """Return the number of a mechanism, under which uses are counted."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             return self._number_of(connection, mechanism)
 
-    def held(self, number: int, records: Int[np.ndarray, " records"], *, more: int = 0) -> Held:
+    def exposure(self, number: int, records: Int[np.ndarray, " records"], *, more: int = 0) -> Exposure:
         """Return what the channel of a number sees of some records.
 
         Of records with an owner, the nats of its other records are among the others.
@@ -436,31 +438,31 @@ class Ledger:
             more: Uses of the channel that each record is taken to have beyond those that are counted.
         """
         different, which = np.unique(records, return_inverse=True)
-        with self._opened() as connection:
-            seen = self._held(connection, number, different.tolist(), labelled=True, more=more)
-        return Held(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
+        with self._transaction() as connection:
+            seen = self._read_exposure(connection, number, different.tolist(), labelled=True, more=more)
+        return Exposure(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
 
     def releases(self, number: int, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
         """Return all uses of records through a channel, those of frozen copies included."""
         different, which = np.unique(records, return_inverse=True)
         query = f"SELECT record, max(count, releases) FROM uses WHERE channel = {number} AND record"
-        with self._opened() as connection:
-            counts = dict(self._of(connection, query, different.tolist()))
+        with self._transaction() as connection:
+            counts = dict(self._select(connection, query, different.tolist()))
         return np.array([counts.get(record, 0) for record in different.tolist()], np.int64)[which]
 
     def owners(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
         """Return the owner of each record, 0 without one."""
-        with self._opened() as connection:
+        with self._transaction() as connection:
             query = "SELECT record, min(owner) FROM owners WHERE record"
-            of_record = dict(self._of(connection, query, np.unique(records).tolist(), "GROUP BY record"))
+            of_record = dict(self._select(connection, query, np.unique(records).tolist(), "GROUP BY record"))
         return np.array([of_record.get(record, 0) for record in records.tolist()], np.int64)
 
-    def owned(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
+    def group_sizes(self, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
         """Return how many records the owner of each record has, also in other runs, 0 without one.
 
         Of two owners it is the one with more.
         """
-        with self._opened() as connection:
+        with self._transaction() as connection:
             siblings = self._siblings(connection, np.unique(records).tolist())
         numbers = {record: max(map(len, of_owners)) for record, of_owners in siblings.items()}
         return np.array([numbers.get(record, 0) for record in records.tolist()], np.int64)
@@ -470,21 +472,21 @@ class Ledger:
         number: int,
         records: Int[np.ndarray, " records"],
         counts: Int[np.ndarray, " records"],
-        check: Callable[[Held], None],
+        check: Callable[[Exposure], None],
         *,
         releases: Int[np.ndarray, " records"] | None = None,
         once: bool = False,
         labels: Sequence[Label] = (),
         owners: Sequence[tuple[int, int]] = (),
         cells: Sequence[tuple[int, int]] = (),
-    ) -> Held:
+    ) -> Exposure:
         """Count uses of records with independent noise, all of them or none.
 
         Args:
             number: Number of the channel.
             records: Words of records, each once.
             counts: Uses of each that are to be added.
-            check: Called with what is held after this charge. Raises where that is too much.
+            check: Called with the exposure of the records after this charge. Raises where that is too much.
             releases: All uses of each, those of a frozen copy included. Default: ``counts``.
             once: Whether all runs show the same noisy copy of a record, so that they use it once together.
             labels: Labels that are released with them. One that was released before is not counted again.
@@ -492,18 +494,18 @@ class Ledger:
             cells: Records with the cells that they lie in. Another record in one of these is warned of.
 
         Returns:
-            What is held after it.
+            The exposure of the records after it.
 
         Raises:
             GuaranteeError: If the file was taken away or cannot be written.
         """
-        with self._opened() as connection:
+        with self._transaction() as connection:
             if not self._run:
                 connection.execute("INSERT INTO runs VALUES (NULL, ?)", (datetime.now(UTC).isoformat(),))
             connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", owners)
             # The uses, many in one statement, as each has a price of its own.
             keys = records.tolist()
-            added = int(counts.sum()) if not once else self._unused(connection, number, keys)
+            added = int(counts.sum()) if not once else self._count_unused(connection, number, keys)
             rows = list(
                 zip(keys, counts.tolist(), (counts if releases is None else releases).tolist(), strict=True)
             )
@@ -511,11 +513,11 @@ class Ledger:
             after: dict[int, int] = {}
             for chunk in _chunks(rows):
                 values = ",".join([f"(?, {number}, ?, ?)"] * len(chunk))
-                statement = _CHARGED.format(values=values, count=count)
+                statement = _CHARGE_USES.format(values=values, count=count)
                 after.update(connection.execute(statement, [*chain(*chunk)]).fetchall())
             # Whether they fit into the plan. If not, all of this is undone.
-            held = self._held(connection, number, keys, after)
-            check(held)
+            exposure = self._read_exposure(connection, number, keys, after)
+            check(exposure)
             # The labels that are new, and the totals by which a damaged file is recognised.
             new = 0
             for chunk in _chunks(labels):
@@ -529,51 +531,53 @@ class Ledger:
         if near and not self._warned:
             self._warned = True
             NearCopies.warn("another private")
-        return held
+        return exposure
 
     def rows(self, records: Int[np.ndarray, " records"]) -> Rows:
         """Return all rows about some records."""
         keys = np.unique(records).tolist()
-        with self._opened() as connection:
-            uses = self._of(connection, "SELECT * FROM uses WHERE record", keys)
-            labels = self._of(connection, "SELECT * FROM labels WHERE record", keys)
-            owners = self._of(connection, "SELECT * FROM owners WHERE record", keys)
-            cells = self._of(connection, "SELECT record, cell FROM cells WHERE record", keys)
+        with self._transaction() as connection:
+            uses = self._select(connection, "SELECT * FROM uses WHERE record", keys)
+            labels = self._select(connection, "SELECT * FROM labels WHERE record", keys)
+            owners = self._select(connection, "SELECT * FROM owners WHERE record", keys)
+            cells = self._select(connection, "SELECT record, cell FROM cells WHERE record", keys)
             self._read_mechanisms(connection)
         numbers = sorted({channel for _, channel, _, _ in uses})
         mechanisms = tuple(self._mechanisms[number] for number in numbers)
         uses = [(record, numbers.index(channel), *counts) for record, channel, *counts in uses]
         return Rows(mechanisms, uses, labels, owners, cells)
 
-    def take(self, rows: Rows, instead: Int[np.ndarray, " records"] | None = None) -> None:
+    def merge(self, rows: Rows, repeated: Int[np.ndarray, " records"] | None = None) -> None:
         """Raise the counts of records to those of some rows.
 
         Args:
             rows: The rows.
-            instead: Records whose uses of these channels are forgotten, as their noise repeats.
+            repeated: Records whose noise repeats, so that their uses of these channels are forgotten before.
         """
-        keys = sorted({row[0] for row in rows.uses} | {*(() if instead is None else instead.tolist())})
+        keys = sorted({row[0] for row in rows.uses} | {*(() if repeated is None else repeated.tolist())})
         query = "SELECT record, sum(count) FROM uses WHERE record"
-        with self._opened() as connection:
-            before = sum(count for _, count in self._of(connection, query, keys, "GROUP BY record"))
+        with self._transaction() as connection:
+            before = sum(count for _, count in self._select(connection, query, keys, "GROUP BY record"))
             numbers = [self._number_of(connection, mechanism) for mechanism in rows.mechanisms]
-            if instead is not None:
-                forgotten = [(int(record), number) for record in instead for number in numbers]
+            if repeated is not None:
+                forgotten = [(int(record), number) for record in repeated for number in numbers]
                 connection.executemany("DELETE FROM uses WHERE record = ? AND channel = ?", forgotten)
             uses = [(record, numbers[place], *counts) for record, place, *counts in rows.uses]
-            connection.executemany(_RAISED, uses)
+            connection.executemany(_RAISE_USES, uses)
             connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", rows.owners)
             self._note_cells(connection, rows.cells)
             new = connection.executemany(
                 "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", rows.labels
             ).rowcount
-            added = sum(count for _, count in self._of(connection, query, keys, "GROUP BY record")) - before
+            added = (
+                sum(count for _, count in self._select(connection, query, keys, "GROUP BY record")) - before
+            )
             total = "UPDATE total SET uses = uses + ?, labels = labels + ?"
             connection.execute(total, (added, max(0, new)))
 
     # -- inside a transaction --------------------------------------------------------------------------------
 
-    def _held(
+    def _read_exposure(
         self,
         connection: sqlite3.Connection,
         number: int,
@@ -582,8 +586,8 @@ class Ledger:
         *,
         labelled: bool = False,
         more: int = 0,
-    ) -> Held:
-        """Read what is held about different records, with labels if they are asked for.
+    ) -> Exposure:
+        """Read the exposure of different records, with labels if they are asked for.
 
         Args:
             connection: Inside a transaction.
@@ -591,61 +595,68 @@ class Ledger:
             records: The records.
             after: Uses of this channel, if they are known.
             labelled: Whether the nats of labels are asked for.
-            more: As in :meth:`held`, of the records alone and not of others of their owners.
+            more: As in :meth:`exposure`, of the records alone and not of others of their owners.
         """
-        held = Held.nothing(len(records))
+        exposure = Exposure.nothing(len(records))
         channels, owned = connection.execute(
             "SELECT (SELECT count(*) FROM channels), EXISTS (SELECT 1 FROM owners)"
         ).fetchone()
         if channels != len(self._mechanisms):
             self._read_mechanisms(connection)
         if channels == 1 and not owned and after is not None and not labelled:
-            held.fresh_uses[:] = [after[record] for record in records]
-            return held
+            exposure.fresh_uses[:] = [after[record] for record in records]
+            return exposure
         # Records that have an owner count with its other records.
         siblings = self._siblings(connection, records) if owned else {}
         different = {*records}
         every = list({*different, *chain(*chain(*siblings.values()))})
-        mechanism, seen = self._mechanisms[number], {}
-        query = "SELECT record, channel, count FROM uses WHERE record"
-        rows = self._of(connection, query, every, "ORDER BY record, channel")
-        for record, of_record in groupby(rows, key=itemgetter(0)):
-            counts = {channel: count for _, channel, count in of_record}
-            if more and record in different:
-                counts[number] = counts.get(number, 0) + more
-            seen[record] = self._seen_by(
-                number, tuple((channel, count) for channel, count in counts.items() if count)
-            )
+        mechanism = self._mechanisms[number]
+        seen = self._read_splits(connection, number, every, dict.fromkeys(different, more))
         labels: dict[int, float] = {}
         if labelled:
             query = "SELECT record, sum(nats) FROM labels WHERE record"
-            labels = dict(self._of(connection, query, every, "GROUP BY record"))
+            labels = dict(self._select(connection, query, every, "GROUP BY record"))
         nats = {
             record: mechanism.nats(fresh + more) + others for record, (fresh, more, others) in seen.items()
         }
         for place, record in enumerate(records):
             own_uses = seen.get(record, (0, 0.0, 0.0))
-            held.fresh_uses[place], held.parallel[place], held.others[place] = own_uses
-            held.labels[place] = labels.get(record, 0.0)
+            exposure.fresh_uses[place], exposure.parallel[place], exposure.others[place] = own_uses
+            exposure.labels[place] = labels.get(record, 0.0)
             if record in siblings:
                 totals = [sum(nats.get(sibling, 0.0) for sibling in others) for others in siblings[record]]
-                held.others[place] += max(0.0, max(totals) - nats.get(record, 0.0))
-                held.labels[place] = max(
+                exposure.others[place] += max(0.0, max(totals) - nats.get(record, 0.0))
+                exposure.labels[place] = max(
                     sum(labels.get(sibling, 0.0) for sibling in others) for others in siblings[record]
                 )
-        return held
+        return exposure
 
-    def _seen_by(
+    def _read_splits(
+        self, connection: sqlite3.Connection, number: int, records: Sequence[int], more: dict[int, int]
+    ) -> dict[int, tuple[float | int, float, float]]:
+        """Read the uses of records, with more of some, and split them as the channel of a number sees them."""
+        query = "SELECT record, channel, count FROM uses WHERE record"
+        rows = self._select(connection, query, records, "ORDER BY record, channel")
+        splits = {}
+        for record, of_record in groupby(rows, key=itemgetter(0)):
+            counts = {channel: count for _, channel, count in of_record}
+            if more.get(record):
+                counts[number] = counts.get(number, 0) + more[record]
+            schedule = tuple((channel, count) for channel, count in counts.items() if count)
+            splits[record] = self._split_uses(number, schedule)
+        return splits
+
+    def _split_uses(
         self, number: int, schedule: tuple[tuple[int, int], ...]
     ) -> tuple[float | int, float, float]:
         """Split the uses of a record as the channel of a number sees them, computed once for each schedule."""
         key = number, schedule
-        if key not in self._seen:
-            if len(self._seen) >= _SCHEDULES:
-                self._seen.clear()
+        if key not in self._splits:
+            if len(self._splits) >= _SCHEDULES:
+                self._splits.clear()
             uses = [(self._mechanisms[channel], count) for channel, count in schedule]
-            self._seen[key] = seen_by(self._mechanisms[number], uses, self._determinant)
-        return self._seen[key]
+            self._splits[key] = seen_by(self._mechanisms[number], uses, self._determinant)
+        return self._splits[key]
 
     def _determinant(self, uses: Schedule) -> float | None:
         """Compute nats of channels of one covariance, None if it is not at hand."""
@@ -658,31 +669,31 @@ class Ledger:
             "INSERT OR IGNORE INTO cells VALUES (?, ?)", [(cell, record) for record, cell in cells]
         )
         query = "SELECT cell, record FROM cells WHERE cell"
-        first = dict(self._of(connection, query, [cell for _, cell in cells]))
+        first = dict(self._select(connection, query, [cell for _, cell in cells]))
         return any(first[cell] != record for record, cell in cells)
 
     def _siblings(self, connection: sqlite3.Connection, records: Sequence[int]) -> dict[int, list[list[int]]]:
         """List all records of each owner of some records, by these."""
-        pairs = self._of(connection, "SELECT record, owner FROM owners WHERE record", records)
+        pairs = self._select(connection, "SELECT record, owner FROM owners WHERE record", records)
         owners = sorted({owner for _, owner in pairs})
         of_owner: dict[int, list[int]] = defaultdict(list)
-        for record, owner in self._of(connection, "SELECT record, owner FROM owners WHERE owner", owners):
+        for record, owner in self._select(connection, "SELECT record, owner FROM owners WHERE owner", owners):
             of_owner[owner].append(record)
         siblings: dict[int, list[list[int]]] = defaultdict(list)
         for record, owner in pairs:
             siblings[record].append(of_owner[owner])
         return siblings
 
-    def _unused(self, connection: sqlite3.Connection, number: int, records: Sequence[int]) -> int:
+    def _count_unused(self, connection: sqlite3.Connection, number: int, records: Sequence[int]) -> int:
         """Count the records that a channel has not shown."""
         query = f"SELECT record FROM uses WHERE channel = {number} AND count > 0 AND record"
-        return len(records) - len(self._of(connection, query, records))
+        return len(records) - len(self._select(connection, query, records))
 
     @staticmethod
-    def _of(
+    def _select(
         connection: sqlite3.Connection, query: str, keys: Sequence[int], more: str = ""
     ) -> list[tuple[Any, ...]]:
-        """Read what a query finds for some keys."""
+        """Return the rows of a query whose last column is one of some keys, many keys in one statement."""
         rows: list[tuple[Any, ...]] = []
         for chunk in _chunks(keys):
             statement = f"{query} IN ({','.join('?' * len(chunk))}) {more}"
@@ -731,7 +742,7 @@ class Ledger:
             if application == _APPLICATION:
                 advice = "of another version of leakbound: go on with that, as this one cannot add its uses"
             raise GuaranteeError(f"ledger = {self.path}: the file is {advice}")
-        if not connection.execute(_WHOLE).fetchone()[0]:
+        if not connection.execute(_TOTALS_AGREE).fetchone()[0]:
             raise GuaranteeError(
                 f"ledger = {self.path}: its counts do not add up, so it was copied while it was written, or its "
                 f"{self.path and self.path.name}-journal is missing: bring back both files together"
@@ -771,14 +782,14 @@ class Ledger:
                 part.write_text(str(self.path), encoding="utf-8")
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that nobody else writes during. An error undoes it."""
         self.check_process()
         if self._process != process():
             self._lock = RLock()  # another thread may have held the other one when this process was forked
         try:
             with self._lock:
-                connection = self._connected()
+                connection = self._connection_here()
                 self._check_place()  # a journal at the path may be that of another file
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -789,16 +800,16 @@ class Ledger:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                         self._mechanisms.clear()  # one may have been added
-                        self._seen.clear()
+                        self._splits.clear()
         except sqlite3.Error as error:
             raise GuaranteeError(f"ledger = {self.path}: {error}, so no use can be counted in it") from error
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connection_here(self) -> sqlite3.Connection:
         """Return the connection of this process."""
         if self._connection is not None and self._process == process():
             return self._connection
         if self._connection is not None:
-            self._left.append(self._connection)
+            self._inherited.append(self._connection)
         place = ":memory:" if self.path is None else f"{self.path.as_uri()}?mode=rw"  # is never made here
         self._connection = sqlite3.connect(
             place, timeout=_WAIT, isolation_level=None, check_same_thread=False, uri=self.path is not None

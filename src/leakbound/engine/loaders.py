@@ -64,7 +64,7 @@ def check_evaluation(engine: ChannelEngine, loaders: Any, kind: str) -> None:
     for loader in each_loader(loaders):
         if is_protected(engine, loader) or (dataset := getattr(loader, "dataset", None)) is None:
             continue
-        if recognised := engine.recognised(dataset):
+        if recognised := engine.count_recognised(dataset):
             raise GuaranteeError(
                 f"the {kind} loader reads {recognised} records that are trained on behind the channel as they are, and "
                 "what is computed from them is released and not counted: give it engine.protect(loader), or records "

@@ -212,8 +212,8 @@ def _strided(tensor: Tensor) -> Tensor:
 
 
 def input_of(record: Any, key: Key) -> Tensor:
-    """Return the input inside a record, where :func:`_taken` finds it, as a tensor on the CPU."""
-    return as_tensor(_taken(record, key))
+    """Return the input inside a record, where :func:`_raw_input` finds it, as a tensor on the CPU."""
+    return as_tensor(_raw_input(record, key))
 
 
 def inputs_of(records: Sequence[Any], key: Key) -> Tensor | list[Tensor]:
@@ -221,7 +221,7 @@ def inputs_of(records: Sequence[Any], key: Key) -> Tensor | list[Tensor]:
 
     Tensors are stacked first, so that one check is enough for all of them.
     """
-    values = [_taken(record, key) for record in records]
+    values = [_raw_input(record, key) for record in records]
     dense = all(
         type(value) is Tensor and value.layout is torch.strided and not value.is_nested for value in values
     )
@@ -235,8 +235,8 @@ def _of_one_form(tensors: Sequence[Tensor]) -> bool:
     return len({(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors}) == 1
 
 
-def _taken(record: Any, key: Key) -> Any:
-    """Return the input inside a record: itself, or what lies at ``key``, by default the first of a tuple.
+def _raw_input(record: Any, key: Key) -> Any:
+    """Return the input inside a record as it is: the record, or what lies at ``key``, by default the first of a tuple.
 
     Raises:
         GuaranteeError: If the key is missing or leads nowhere.
@@ -267,8 +267,8 @@ def _taken(record: Any, key: Key) -> Any:
     return record[place]
 
 
-def replaced(record: Any, key: Key, value: Any) -> Any:
-    """Replace the input of a record, where :func:`_taken` finds it. Mappings become dictionaries."""
+def with_input(record: Any, key: Key, value: Any) -> Any:
+    """Return a record with another input in place of the one of :func:`_raw_input`. Mappings become dictionaries."""
     if type(record) is tuple:
         at = key if isinstance(key, int) else 0
         return (*record[:at], value, *record[at + 1 :])
@@ -284,7 +284,7 @@ def replaced(record: Any, key: Key, value: Any) -> Any:
     return parts if isinstance(record, list) else tuple(parts)
 
 
-def gathered(data: Any, key: Key = None) -> Tensor:
+def read_inputs(data: Any, key: Key = None) -> Tensor:
     """Read the inputs (n, ...) of an array, a tensor, a map-style dataset, or the dataset of a loader.
 
     Raises:
@@ -397,8 +397,8 @@ def refuse_random(dataset: Any, key: Key) -> None:
 def _random_names(parent: Any, depth: int) -> Iterator[str]:
     """Find the names of random transforms in a dataset or a transform."""
     for place in _PLACES:
-        held = getattr(parent, place, None)
-        for part in held if isinstance(held, list | tuple) else [held]:
+        inner = getattr(parent, place, None)
+        for part in inner if isinstance(inner, list | tuple) else [inner]:
             if part is None or isinstance(part, torch.Tensor):
                 continue
             name = getattr(part, "__name__", type(part).__name__)

@@ -26,22 +26,22 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.directions import Directions
 from leakbound.channels.sampling import ChannelSampler
-from leakbound.engine.records import Key, inputs_of, replaced
+from leakbound.engine.records import Key, inputs_of, with_input
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.randomness.seeding import derive_seed
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
 T = TypeVar("T")
 _groups: dict[Any, Any] = {}  # groups that send objects without a GPU, by the default group
-_KEPT = (
+_LOADER_OPTIONS = (
     *("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
     *("persistent_workers", "in_order"),
 )
 _READABLE = {
     *("batch_sampler", "batch_size", "collate_fn", "drop_last", "pin_memory", "pin_memory_device", "sampler"),
-    *_KEPT,
+    *_LOADER_OPTIONS,
 }
-Released = Callable[[list[int], Tensor | list[Tensor], list[Any]], list[Any]]
+ReleaseBatch = Callable[[list[int], Tensor | list[Tensor], list[Any]], list[Any]]
 """Counts the uses of a batch and returns its records with noisy inputs, or refuses all of it.
 
 It takes the places of the records in the dataset, their clean inputs, and the records without these.
@@ -86,7 +86,7 @@ class Batch:
     Attributes:
         records: (joint,) word of each record, in the order of ranks.
         digests: Keyed digest of each.
-        own: Part of them that is this rank's.
+        of_rank: Part of them that is this rank's.
         new: Places of records that get a frozen copy, each once.
         numbers: (joint,) number of each use, from 0, for seeded noise. Always 0 for frozen noise.
         done: Whether no rank has more batches.
@@ -94,7 +94,7 @@ class Batch:
 
     records: Int[np.ndarray, " joint"]
     digests: list[bytes]
-    own: slice
+    of_rank: slice
     new: Int[np.ndarray, " new"]
     numbers: Int[np.ndarray, " joint"]
     done: bool
@@ -130,16 +130,16 @@ class BatchNoise:
             batch: Batch of all ranks, whose uses are counted.
             copies: Frozen copies by record, to which new ones are added.
         """
-        records = batch.records[batch.own]
+        records = batch.records[batch.of_rank]
         if self._seed is not None and self.name is not None:
-            seeded = RecordNoise(self._seed, self.name, records.view(np.uint64), batch.numbers[batch.own])
+            seeded = RecordNoise(self._seed, self.name, records.view(np.uint64), batch.numbers[batch.of_rank])
             return self._sampler.apply(clean, seeded).float()
         source: NoiseSource = SecureNoise()
         if self._noise == "fresh":
             return self._sampler.apply(clean, source).float()
         # Each rank draws the copies that its part of the batch needs, and all ranks keep all of them.
-        begin, new = batch.own.start, batch.new
-        mine = new[(new >= begin) & (new < batch.own.stop)]
+        begin, new = batch.of_rank.start, batch.new
+        mine = new[(new >= begin) & (new < batch.of_rank.stop)]
         of_ranks, _ = gather_over_ranks(
             lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float()
         )
@@ -265,7 +265,7 @@ class ProtectedLoader:
 
     Args:
         loader: Loader with automatic batches.
-        released: Path of its records through the channel.
+        release: Path of its records through the channel.
         key: Place of the input in a record.
         end: Called when an epoch ends.
 
@@ -290,11 +290,11 @@ class ProtectedLoader:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], released: Released, key: Key, end: Callable[[], None]
+        self, loader: DataLoader[Any], release: ReleaseBatch, key: Key, end: Callable[[], None]
     ) -> None:
-        self._loader, self._released, self.end = loader, released, end
+        self._loader, self._release, self.end = loader, release, end
         self.dataset = Hidden(len(loader.dataset))  # type: ignore[arg-type]
-        options = {name: getattr(loader, name) for name in _KEPT}
+        options = {name: getattr(loader, name) for name in _LOADER_OPTIONS}
         self._clean = DataLoader(
             _Positions(loader.dataset, key),
             batch_sampler=loader.batch_sampler,
@@ -323,7 +323,7 @@ class ProtectedLoader:
         """
         pinned = self._loader.pin_memory and torch.cuda.is_available()
         for positions, inputs, rests in self._clean:
-            batch = self._loader.collate_fn(self._released(positions, inputs, rests))
+            batch = self._loader.collate_fn(self._release(positions, inputs, rests))
             yield pin_memory(batch) if pinned else batch
         self.end()
 
@@ -336,7 +336,7 @@ class ProtectedDataset(Dataset[Any]):
 
     Args:
         dataset: Clean records.
-        released: Path of its records through the channel.
+        release: Path of its records through the channel.
         key: Place of the input in a record.
         engine: Engine that protects them.
 
@@ -344,8 +344,8 @@ class ProtectedDataset(Dataset[Any]):
         engine: As given.
     """
 
-    def __init__(self, dataset: Any, released: Released, key: Key, engine: Any) -> None:
-        self._clean, self._released, self.engine = _Positions(dataset, key), released, engine
+    def __init__(self, dataset: Any, release: ReleaseBatch, key: Key, engine: Any) -> None:
+        self._clean, self._release, self.engine = _Positions(dataset, key), release, engine
 
     def __len__(self) -> int:
         return len(self._clean)
@@ -361,7 +361,7 @@ class ProtectedDataset(Dataset[Any]):
                 "a worker's counts of uses are lost with it: protect the DataLoader instead of its dataset, or set "
                 "num_workers=0"
             )
-        return self._released(*self._clean.__getitems__(indices))
+        return self._release(*self._clean.__getitems__(indices))
 
 
 class Hidden:
@@ -400,7 +400,7 @@ class _Positions(Dataset[Any]):
                 f"record {max(places)} of data that had {self._size} records when they were protected: protect the "
                 "loader again after records were appended"
             )
-        rests = [replaced(record, self._key, None) for record in records]
+        rests = [with_input(record, self._key, None) for record in records]
         return [place % self._size for place in places], inputs_of(records, self._key), rests
 
 

@@ -34,7 +34,7 @@ from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstr
 from leakbound.storage.provenance import commit, settings_hash, versions
 
 ENGINE = "leakbound engine"
-_KEPT = "leakbound calibration"
+_CACHED = "leakbound calibration"
 _FORMAT = 1
 TARGETS = {kind.__name__: kind for kind in (Capacity, Leakage, Reconstruction, Identification)}
 _DIGEST = 32  # bytes of the digest of a calibration record
@@ -77,7 +77,7 @@ def cache_folder(cache: bool | str | Path, private: bool) -> Path | None:
     return folder
 
 
-def calibrated(
+def calibrate_or_load(
     target: Target,
     records: np.ndarray,
     shape: str,
@@ -86,7 +86,7 @@ def calibrated(
     folder: Path | None,
     progress: Stage,
 ) -> Calibration:
-    """Calibrate by :meth:`Target.calibrate`, or read the calibration from the cache if it is there and whole.
+    """Return a calibration from the cache if it is there and whole, or else calibrate by :meth:`Target.calibrate`.
 
     Args:
         target: Limit that the channel meets.
@@ -111,7 +111,7 @@ def calibrated(
     path = folder / f"{digest}.safetensors"
     if path.exists():
         try:
-            kept, facts, _, _ = read_calibration(path, _KEPT)
+            kept, facts, _, _ = read_calibration(path, _CACHED)
             if facts == {"digest": digest} and target.excess(kept, uses) <= ROUNDING:
                 progress("found in the cache", 1.0)
                 return kept
@@ -119,7 +119,7 @@ def calibrated(
             pass  # damaged: it is made again
     made = target.calibrate(records, shape_named(shape), weights, uses, progress)
     try:
-        write_calibration(path, made, _KEPT, {"digest": digest})
+        write_calibration(path, made, _CACHED, {"digest": digest})
     except (GuaranteeError, OSError, storage.FullDiskError):
         progress("the cache cannot be written", 1.0)
     return made
@@ -178,7 +178,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
     # Its contents: channel, spectrum and moments, which must belong together.
     try:
         digests = arrays.pop("digests")
-        calibration = _assembled(arrays, strings)
+        calibration = _assemble(arrays, strings)
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")
         _check_agreement(calibration)
@@ -190,7 +190,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         ) from error
 
 
-def packed(calibration: Calibration, facts: Mapping[str, Any], *, sealed: bool) -> Any:
+def pack(calibration: Calibration, facts: Mapping[str, Any], *, sealed: bool) -> Any:
     """Pack a calibration and facts into plain values for a pickle.
 
     Args:
@@ -215,8 +215,8 @@ def packed(calibration: Calibration, facts: Mapping[str, Any], *, sealed: bool) 
     return {"sealed": seal(buffer.getvalue())}
 
 
-def unpacked(kept: Mapping[str, Any]) -> tuple[Calibration, dict[str, Any]]:
-    """Return a calibration and facts of :func:`packed`.
+def unpack(kept: Mapping[str, Any]) -> tuple[Calibration, dict[str, Any]]:
+    """Return a calibration and facts of :func:`pack`.
 
     Raises:
         GuaranteeError: If another account has sealed it.
@@ -228,7 +228,7 @@ def unpacked(kept: Mapping[str, Any]) -> tuple[Calibration, dict[str, Any]]:
         with np.load(io.BytesIO(unseal(kept["sealed"])), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         strings = json.loads(str(arrays.pop("strings")))
-    return _assembled(arrays, strings), json.loads(strings["facts"])
+    return _assemble(arrays, strings), json.loads(strings["facts"])
 
 
 def _parts(calibration: Calibration) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -245,11 +245,11 @@ def _parts(calibration: Calibration) -> tuple[dict[str, np.ndarray], dict[str, s
             f"{DENSE} values"
         )
     parts = {"moments": moments.arrays(), "spectrum": spectrum.arrays(), "channel": channel.arrays()}
-    arrays = {f"{part}.{name}": array for part, held in parts.items() for name, array in held.items()}
+    arrays = {f"{part}.{name}": array for part, of_part in parts.items() for name, array in of_part.items()}
     return arrays, {"channel": json.dumps(channel.metadata()), "spectrum": json.dumps(spectrum.metadata())}
 
 
-def _assembled(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> Calibration:
+def _assemble(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> Calibration:
     """Make a calibration of the parts that :func:`_parts` returns."""
     parts: dict[str, dict[str, np.ndarray]] = {"moments": {}, "spectrum": {}, "channel": {}}
     for name, array in arrays.items():

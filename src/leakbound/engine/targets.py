@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from leakbound.accounting.leakage import Held, Mechanism
+from leakbound.accounting.leakage import Exposure, Mechanism
 from leakbound.accounting.risk import identification_information
 from leakbound.channels.channel import Spectrum
 from leakbound.channels.covariance import Moments, population_moments
@@ -64,23 +64,23 @@ class Plan:
         limit = self.limit * (1.0 + _ROUNDING)
         return bisect_left(fits, True, key=lambda uses: records * self.mechanism.nats(uses) > limit)
 
-    def exceeded(self, entries: Held) -> Int[np.ndarray, " over"]:
+    def over_limit(self, exposure: Exposure) -> Int[np.ndarray, " over"]:
         """Return the places of records about which more nats are revealed than by the planned uses.
 
         Args:
-            entries: What the ledger has of each record.
+            exposure: What the ledger has of each record.
         """
         if self.most is None:
             return np.zeros(0, np.int64)
         # Nats grow with uses. Those of no more uses than planned, and of no other channel, are not computed.
-        uses = entries.fresh_uses + entries.parallel
-        places = np.flatnonzero(((uses > self.most) | (entries.others > 0)) & (entries.fresh_uses > 0))
+        uses = exposure.fresh_uses + exposure.parallel
+        places = np.flatnonzero(((uses > self.most) | (exposure.others > 0)) & (exposure.fresh_uses > 0))
         if not len(places):
             return places
-        others = entries.others[places]
+        others = exposure.others[places]
         limit = self.limit * (1.0 + _ROUNDING)
         over = self.mechanism.all_nats(uses[places]) + others > limit
-        over |= entries.fresh_uses[places] > self.most
+        over |= exposure.fresh_uses[places] > self.most
         return places[over | ((others > 0) & (not self.adds))]
 
 
@@ -221,7 +221,7 @@ class Target(ABC):
         return calibrated(root)
 
 
-class _Counted(Target):
+class _TargetWithUses(Target):
     """A target with planned uses and records of an owner."""
 
     def __repr__(self) -> str:
@@ -239,7 +239,7 @@ class _Counted(Target):
                 )
 
 
-class _PositiveTarget(_Counted):
+class _PositiveTarget(_TargetWithUses):
     """A limit that one positive number states, in the field that ``amount`` names."""
 
     amount: ClassVar[str] = "nats"
@@ -359,7 +359,7 @@ class Reconstruction(_PositiveTarget):
 
 
 @dataclass(frozen=True, repr=False)
-class Identification(_Counted):
+class Identification(_TargetWithUses):
     """Limit the probability of identifying a record among M equally likely ones, from all its uses.
 
     This is Fano's inequality without its slack. It holds for every attacker, on average over lists of records

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from leakbound.accounting.leakage import Held
+from leakbound.accounting.leakage import Exposure
 from leakbound.accounting.statement import OWN_NOISE, state
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
@@ -159,7 +159,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def __sklearn_clone__(self) -> Channel:
         """Clone the channel. The clone's uses are counted with those of this channel."""
         other = _clone_parametrized(self)
-        other._ledger = self._counted()
+        other._ledger = self._common_ledger()
         other._elsewhere = getattr(self, "_elsewhere", None)
         other._of_secure = self.random_state is None or getattr(self, "_of_secure", False)
         return other
@@ -179,7 +179,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         target, shape = as_target(self.target), shape_named(self.shape)
         labels = LabelCount(self.classes)
         if target.uses is not None and self.ledger is None:
-            self._counted().check_process()
+            self._common_ledger().check_process()
         # The records to calibrate to: the auxiliary ones, which must not be those of X, or X itself.
         private, owners, _ = self._read(X, owner, fitted=False)
         auxiliary = self._auxiliary_records()
@@ -193,38 +193,24 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.layout_ = Layout.of(torch.from_numpy(records), self.value_range)
         weights = None if self.weights is None else np.asarray(self.weights)
         self.calibration_ = target.calibrate(records, shape, weights, target.uses or 1)
-        self._seed = None
-        if self.random_state is not None and getattr(self, "_of_secure", False):
-            warnings.warn(
-                "random_state was set on a clone of a channel with secure noise, as ensembles set it on all that they "
-                "hold: noise stays secure; make the channel with a random_state for noise that can be repeated",
-                stacklevel=2,
-            )
-        elif self.random_state is not None:
-            self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._seed = self._noise_seed()
         # Warnings about the calibration, and the ledger that counts from now on.
         warn_of_records(records, self.calibration_)
-        if self.shape == "natural" and (deviations := unlike_units(records)) is not None:
-            narrow, wide = deviations
-            warnings.warn(
-                f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same "
-                "for all, so that it covers some and hardly changes others: standardize columns by public "
-                "records before the channel, or take shape='white', whose noise follows the data",
-                stacklevel=2,
-            )
+        if self.shape == "natural":
+            _warn_of_units(records)
         self._join_ledger()
-        ledger, needed = self._counted(), Identity.new(torch.from_numpy(records)).double
+        ledger, needed = self._common_ledger(), Identity.new(torch.from_numpy(records)).double
         self._double = needed if ledger.foreign else ledger.double(records.shape[1], needed)
         self._planned = target, self.accept_capacity, self.auxiliary is None
-        self._plan = self._planning()
+        self._plan = self._make_plan()
         self._served = False
         self.__dict__.pop("_own", None)
-        self._ready()
+        self._prepare()
         # What is known of the rows from now on: that they were here, and what their labels reveal.
-        contents = self._checked(private)
+        contents = self._contents_of(private)
         if auxiliary is not None and not self._public:
             refuse_shared(auxiliary, private)
-        rows = words(self._identity.of(contents))
+        rows = words(self._identity.digests(contents))
         self._fitted = np.unique(rows)
         if pairs := self._identity.owner_pairs(rows, owners):
             warn_of_owners([owner for _, owner in pairs], self._plan)
@@ -253,12 +239,12 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 over 25 % more capacity than promised.
         """
         check_is_fitted(self)
-        self._ready()
+        self._prepare()
         records, owners, back = self._read(X, owner, fitted=True)
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
-        contents = self._checked(records)
-        self._own.show(records, contents)
+        contents = self._contents_of(records)
+        self._own.add(records, contents)
         self._charge(contents, owners, self._near.new_cells(records, contents))
         self._near.note(contents)
         source: NoiseSource = SecureNoise()
@@ -289,16 +275,16 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise GuaranteeError(
                 f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
             )
-        self._ready()
-        mechanism, ledger = self._plan.mechanism, self._counted()
+        self._prepare()
+        mechanism, ledger = self._plan.mechanism, self._common_ledger()
         of_label = LabelCount(self.classes).nats
         if uses is not None or ledger.foreign:
             nats = mechanism.nats(1 if uses is None else uses)
             return Nats(nats + (of_label or 0.0), self._sentence(nats, of_label))
-        held = ledger.held(self._number, ledger.records())
-        counted = of_label is not None and bool(np.isfinite(held.labels).all())
-        values = np.append(held.nats(mechanism), mechanism.nats(1))
-        labels = np.append(held.labels, of_label or 0.0) if counted else np.zeros(len(values))
+        exposure = ledger.exposure(self._number, ledger.records())
+        counted = of_label is not None and bool(np.isfinite(exposure.labels).all())
+        values = np.append(exposure.nats(mechanism), mechanism.nats(1))
+        labels = np.append(exposure.labels, of_label or 0.0) if counted else np.zeros(len(values))
         worst = int((values + labels).argmax())
         sentence = self._sentence(float(values[worst]), float(labels[worst]) if counted else None)
         return Nats(float(values[worst] + labels[worst]), sentence)
@@ -307,7 +293,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def own_capacity_(self) -> float | None:
         """Nats of all planned uses by the moments of the rows that were released. Keep it private."""
         check_is_fitted(self)
-        self._ready()
+        self._prepare()
         capacity = self._own.capacity
         return None if capacity is None else capacity.nats
 
@@ -315,19 +301,19 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Return plain values: the channel, the ledger's path or name, and digests of rows that were used here."""
         state = {name: value for name, value in super().__getstate__().items() if name not in _OF_PROCESS}
         if hasattr(self, "_ledger") or "_counted_in" in state:
-            state["_counted_in"] = self._left_behind()
+            state["_counted_in"] = self._ledger_note()
         if hasattr(self, "calibration_"):
             facts = {"layout": asdict(self.layout_)}
-            state["calibration_"] = saved.packed(self.calibration_, facts, sealed=self._planned[2])
+            state["calibration_"] = saved.pack(self.calibration_, facts, sealed=self._planned[2])
             del state["_plan"], state["layout_"]
         return state
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         super().__setstate__(dict(state))
         if "calibration_" in state:
-            self.calibration_, facts = saved.unpacked(state["calibration_"])
+            self.calibration_, facts = saved.unpack(state["calibration_"])
             self.layout_ = Layout(**facts["layout"] | {"shape": tuple(facts["layout"]["shape"])})
-            self._plan = self._planning()
+            self._plan = self._make_plan()
             self._served = True
 
     def _read(
@@ -347,6 +333,19 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         records = np.array(shown, dtype=np.float64, order="C")
         return records, owners, lambda noisy: back(noisy.astype(kind, copy=False))
 
+    def _noise_seed(self) -> int | None:
+        """Return the seed of the noise, None for secure noise, which clones of a channel without a seed keep."""
+        if self.random_state is None:
+            return None
+        if getattr(self, "_of_secure", False):
+            warnings.warn(
+                "random_state was set on a clone of a channel with secure noise, as ensembles set it on all that they "
+                "hold: noise stays secure; make the channel with a random_state for noise that can be repeated",
+                stacklevel=3,
+            )
+            return None
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
     def _auxiliary_records(self) -> Float[np.ndarray, "n d"] | None:
         """Return the auxiliary records, their columns in the order of those of the rows."""
         if self.auxiliary is None:
@@ -360,7 +359,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return records
 
-    def _checked(self, records: Float[np.ndarray, "n d"]) -> list[bytes]:
+    def _contents_of(self, records: Float[np.ndarray, "n d"]) -> list[bytes]:
         """Refuse rows that the channel was calibrated to as public ones, and return digests without a key."""
         contents = self._identity.contents(torch.from_numpy(records))
         if shared := [place for place, content in enumerate(contents) if content in self._public]:
@@ -370,11 +369,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return contents
 
-    def _ready(self) -> None:
-        """Prepare what a copy makes for itself: the ledger, digests of public records, moments of rows."""
+    def _prepare(self) -> None:
+        """Make what a pickle does not take along: the ledger, digests of public records, moments of rows."""
         if hasattr(self, "_own"):
             return
-        ledger, moments = self._counted(), self.calibration_.moments
+        ledger, moments = self._common_ledger(), self.calibration_.moments
         self._identity = Identity(ledger.key, self._double)
         self._number = 0 if ledger.foreign else ledger.number_of(self._plan.mechanism)
         self._near = ledger.near_copies(moments, private=self.auxiliary is None)
@@ -387,14 +386,14 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         mechanism = self._plan.mechanism
         self._own = OwnMoments(self.calibration_, mechanism.planned, mechanism.accepted)
 
-    def _planning(self) -> Plan:
+    def _make_plan(self) -> Plan:
         """Plan the uses of a row by the target that it was fitted with."""
         target, accepted, _ = self._planned
         draws = None if self._seed is None else name_of(self._seed, self.calibration_.channel)
         return target.plan(self.calibration_, target.uses, accepted, frozen=draws is not None, draws=draws)
 
-    def _counted(self) -> Ledger:
-        """Return the ledger of all channels that this one was cloned from or to, or that of a file."""
+    def _common_ledger(self) -> Ledger:
+        """Return the ledger that all clones of this channel have in common, or that of a file."""
         if not hasattr(self, "_ledger"):
             self._ledger = Ledger()
             if (kept := getattr(self, "_counted_in", None)) is not None:
@@ -409,7 +408,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if self.ledger is None:
             return
-        before, after = self._counted(), Ledger.at(self.ledger, b"")
+        before, after = self._common_ledger(), Ledger.at(self.ledger, b"")
         if before is after or (before.path, before.number) == (after.path, after.number):
             return
         if before.counted:
@@ -419,19 +418,19 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         self._ledger = after
 
-    def _serve(self) -> Ledger:
-        """Return the ledger that counts here. A fitted channel from another process counts new rows in one of its own.
+    def _ledger_here(self) -> Ledger:
+        """Return the ledger that counts in this process. A fitted channel from another one counts new rows in its own.
 
         Raises:
             GuaranteeError: If this channel was not fitted where it comes from.
         """
-        ledger = self._counted()
+        ledger = self._common_ledger()
         if not ledger.foreign:
             return ledger
         if not self._served:
             ledger.check_process()
         kept = self._counted_in
-        identity, self._elsewhere = Identity.made(self._double), None
+        identity, self._elsewhere = Identity.generate(self._double), None
         try:
             identity = identity.of_state(kept, filed=False)
             self._elsewhere = np.asarray(kept["rows"], np.int64)
@@ -442,7 +441,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 saved.UncountedWarning,
                 stacklevel=4,
             )
-        self._ledger = ledger.adopted(identity.key)
+        self._ledger = ledger.in_this_process(identity.key)
         self._identity = Identity(self._ledger.key, self._double)
         self._number = self._ledger.number_of(self._plan.mechanism)
         return self._ledger
@@ -456,8 +455,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             BudgetError: If a row, or all rows of an owner, have no nats left.
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
-        ledger, plan = self._serve(), self._plan
-        rows = words(self._identity.of(contents))
+        ledger, plan = self._ledger_here(), self._plan
+        rows = words(self._identity.digests(contents))
         elsewhere = getattr(self, "_elsewhere", None)
         if elsewhere is not None and (used := np.isin(rows, elsewhere)).any():
             raise GuaranteeError(
@@ -467,14 +466,14 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         different, counts = np.unique(rows, return_counts=True)
         uses = np.ones_like(counts) if plan.once else counts
 
-        def check(held: Held) -> None:
-            if not len(over := plan.exceeded(held)):
+        def check(exposure: Exposure) -> None:
+            if not len(over := plan.over_limit(exposure)):
                 return
             row = int(np.isin(rows, different[over]).argmax())
             place = int(np.flatnonzero(different == rows[row])[0])
-            seen = held.fresh_uses[place] + held.parallel[place]
-            nats, limit = held.nats(plan.mechanism)[place], plan.limit
-            if owners is not None and held.others[place] > 0:
+            seen = exposure.fresh_uses[place] + exposure.parallel[place]
+            nats, limit = exposure.nats(plan.mechanism)[place], plan.limit
+            if owners is not None and exposure.others[place] > 0:
                 raise BudgetError(
                     f"all rows of the owner {owners[row]!r} of row {row} would reveal {nats:.4g} nats together, over "
                     f"all fits and clones of this channel, where {plan.most} uses are planned, for {limit:.4g} nats: "
@@ -519,10 +518,12 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         listed = [
             [int.from_bytes(blake2b(text.encode(), digest_size=7).digest()) for text in row] for row in texts
         ]
-        digests = self._identity.of(contents)
-        counted = labels.keyed(digests, listed, [False] * len(digests), self._identity)
+        digests = self._identity.digests(contents)
+        counted = labels.rows(digests, listed, [False] * len(digests), self._identity)
         pairs, none = self._identity.owner_pairs(words(digests), owners), np.zeros(0, np.int64)
-        self._counted().charge(self._number, none, none, lambda held: None, labels=counted, owners=pairs)
+        self._common_ledger().charge(
+            self._number, none, none, lambda exposure: None, labels=counted, owners=pairs
+        )
 
     def _sentence(self, values: float, labels: float | None) -> str:
         """Say whom nats are about, and what they leave out.
@@ -531,7 +532,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             values: Nats of the values.
             labels: Nats of labels, None if they are not counted.
         """
-        ledger, uncovered = self._counted(), [_AROUND]
+        ledger, uncovered = self._common_ledger(), [_AROUND]
         if not ledger.foreign:
             uncovered += ledger.uncovered()
         if self.auxiliary is None:
@@ -556,9 +557,9 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             uncovered=uncovered,
         ).sentence
 
-    def _left_behind(self) -> dict[str, Any]:
+    def _ledger_note(self) -> dict[str, Any]:
         """Name the ledger, and the rows that it and this channel know, for a copy in another process."""
-        ledger = self._counted()
+        ledger = self._common_ledger()
         if ledger.path is not None:
             return {"path": str(ledger.path), "number": ledger.number.hex()}
         if ledger.foreign:
@@ -571,9 +572,21 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rows = [ledger.records(), self._fitted, *([] if elsewhere is None else [elsewhere])]
         return place | {
             "name": identity.name,
-            "sealed": identity.sealed(),
+            "sealed": identity.sealed_key(),
             "rows": np.unique(np.concatenate(rows)),
         }
+
+
+def _warn_of_units(records: Float[np.ndarray, "n d"]) -> None:
+    """Warn of columns in very different units, of which natural noise covers some and hardly changes others."""
+    if (deviations := unlike_units(records)) is not None:
+        narrow, wide = deviations
+        warnings.warn(
+            f"standard deviations of columns are {narrow:.2g} to {wide:.2g}, and natural noise is the same "
+            "for all, so that it covers some and hardly changes others: standardize columns by public "
+            "records before the channel, or take shape='white', whose noise follows the data",
+            stacklevel=3,
+        )
 
 
 def _ledger_of(kept: Mapping[str, Any]) -> Ledger:
