@@ -153,7 +153,7 @@ def test_filtered_uploads_give_the_likelihood_ratio():
     found = []
     for step in range(steps):
         upload = {"layer": torch.from_numpy(uploads[step] - known[step])}
-        found += matched.pushed(step, upload, last=step == steps - 1)
+        found += matched.completed_by(step, upload, last=step == steps - 1)
     assert [step for step, _ in found] == [*range(steps)]
     for step, total in found:
         with_it = known.copy()

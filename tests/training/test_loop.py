@@ -49,7 +49,7 @@ def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack
             optimizer.step()
         for name, parameter in model.named_parameters():
             torch.testing.assert_close(result.weights[name][slot], parameter.detach(), rtol=1e-3, atol=1e-5)
-        validation = digits.pool.chosen(digits.parts(replica).validation)
+        validation = digits.pool.take(digits.parts(replica).validation)
         for part, records in {"train": members, "validation": validation, "test": digits.test}.items():
             logits, labels = model(torch.from_numpy(records.images)), torch.from_numpy(records.labels)
             accuracy = (logits.argmax(1) == labels).float().mean().item()

@@ -241,7 +241,7 @@ def test_what_a_perfect_reader_learns_of_the_half_adds_up_to_no_more_than_all_up
             gradients = softmax_gradients(weights, records)
             averages = np.stack([gradients[half].mean(axis=0) for half in halves])
             law = client.law(network, shaped(weights), size)
-            sent = flat(client.hidden(shaped(averages[held]), law, as_source(source))).numpy()
+            sent = flat(client.noisy_upload(shaped(averages[held]), law, as_source(source))).numpy()
             mean, _, noise = measured(weights, public, SMALL.groups, size, nats)
             expected = (averages - mean) / np.sqrt(noise)
             lengths = np.linalg.norm(expected, axis=1, keepdims=True)

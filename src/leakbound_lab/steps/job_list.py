@@ -53,7 +53,11 @@ def try_networks(config: Config, source: str) -> None:
     if not cases:
         return
     done = subprocess.run(
-        [sys.executable, "-c", "from leakbound_lab.training.trainers import answer; answer()"],
+        [
+            sys.executable,
+            "-c",
+            "from leakbound_lab.training import trainers; trainers.print_network_problems()",
+        ],
         input=json.dumps([dict(config.plugins.models), cases]),
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         capture_output=True,

@@ -19,7 +19,7 @@ from leakbound_lab.models import memory
 from leakbound_lab.models.layers import ImageBatches, ImageTensor, by_record
 
 Members = Int[Tensor, "slots members"]
-Chosen = Int[Tensor, "slots batch"]
+BatchRows = Int[Tensor, "slots batch"]
 Sources = Sequence[NoiseSource | torch.Generator]
 _CHUNK = 1024  # images per product where all members are transformed at once
 _AHEAD = 256  # steps that indices are drawn for at a time
@@ -80,7 +80,7 @@ class ShuffledBatches:
         self.uses = state["uses"].clone()
 
 
-class DrawnAhead:
+class DrawBuffer:
     """Draws of the slots of a stack for several steps at a time, each of which is used once.
 
     Args:
@@ -93,21 +93,21 @@ class DrawnAhead:
         self._draw = draw
         self._before = [source.state() for source in self._sources]
         self._size: tuple[int, ...] = ()
-        self._drawn: Sequence[Tensor] = ()
+        self._draws_ahead: Sequence[Tensor] = ()
         self._used = 0
 
     def draw(self, *size: int) -> Tensor:
         """Return the draws of the next step, of a size that does not change."""
-        if self._used == len(self._drawn):
+        if self._used == len(self._draws_ahead):
             self._draw_ahead(*size)
         self._used += 1
-        return self._drawn[self._used - 1]
+        return self._draws_ahead[self._used - 1]
 
     def _draw_ahead(self, *size: int) -> None:
         """Make the draws of the next steps."""
         self._before = [source.state() for source in self._sources]
         self._size = size
-        self._drawn = self._draw(*size)
+        self._draws_ahead = self._draw(*size)
         self._used = 0
 
     def state(self) -> dict[str, Any]:
@@ -119,14 +119,14 @@ class DrawnAhead:
         for source, saved in zip(self._sources, state["before"], strict=True):
             source.restore(saved)
         self._before = list(state["before"])
-        self._drawn = ()
+        self._draws_ahead = ()
         self._used = 0
         if state["used"]:
             self._draw_ahead(*state["size"])
             self._used = state["used"]
 
 
-class StackedBatches(DrawnAhead):
+class StackedBatches(DrawBuffer):
     """Batches of the slots of a stack, drawn for 256 steps at a time and moved to its device together.
 
     They are those of slots that draw step by step. A batch that is drawn ahead counts only from its step on.
@@ -147,7 +147,7 @@ class StackedBatches(DrawnAhead):
     def uses(self, slot: int) -> Int[Tensor, " population"]:
         """Return how often a slot has used each of its records."""
         uses: Tensor = self._sources[slot].uses
-        ahead = [indices[slot] for indices in self._drawn[self._used :]]
+        ahead = [indices[slot] for indices in self._draws_ahead[self._used :]]
         return uses - torch.cat(ahead).cpu().bincount(minlength=len(uses)) if ahead else uses
 
 
@@ -213,7 +213,7 @@ class CyclicBatches:
         self._step = state["step"]
 
 
-class PaddedBatches(DrawnAhead):
+class PaddedBatches(DrawBuffer):
     """Poisson or cyclic batches of the slots of a stack, padded to one width with -1 and moved to its device.
 
     On a GPU they are drawn for 32 steps at a time. The batches are those of slots that draw step by step.
@@ -243,7 +243,7 @@ def padded(batches: Sequence[Tensor]) -> Int[Tensor, "slots width"]:
     return rows
 
 
-def same_form(argument: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
+def require_same_form(argument: Tensor, returned: Any, method: Callable[..., Any]) -> Tensor:
     """Check that a method of a client step returned a tensor like the one that it was given, and return it.
 
     Args:
@@ -268,7 +268,7 @@ class Inputs:
     Args:
         images: Members of all slots, on the device of the stack.
         rows: Members of each slot as rows of ``images``, on the same device.
-        released: Function from images and a source to what a network sees, called for each use and each slot,
+        release: Function from images and a source to what a network sees, called for each use and each slot,
             without its padding. None leaves images unchanged.
         sources: Source of noise, or generator, of each slot, on the same device. Nothing else may draw from
             it.
@@ -278,16 +278,16 @@ class Inputs:
         self,
         images: ImageTensor,
         rows: Members,
-        released: Callable[..., Tensor] | None = None,
+        release: Callable[..., Tensor] | None = None,
         sources: Sources = (),
     ) -> None:
         self._images = images
         self._rows = rows
-        self._released = released
+        self._release = release
         self._sources = [as_source(source) for source in sources]
-        self.capturable = released is None  # then with_noise draws nothing, and a CUDA graph may hold it
+        self.capturable = release is None  # then with_noise draws nothing, and a CUDA graph may hold it
 
-    def take(self, indices: Chosen) -> ImageBatches:
+    def take(self, indices: BatchRows) -> ImageBatches:
         """Return images for one step of every slot.
 
         Args:
@@ -299,16 +299,16 @@ class Inputs:
         """Draw noise (slots, batch, d) for the next step, or return None if there is none."""
         return None
 
-    def with_noise(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
+    def with_noise(self, indices: BatchRows, noise: Tensor | None) -> ImageBatches:
         """Return images for a step with given noise. A captured step may call it: it reads tensors only."""
-        taken = by_record(self._images, self._rows.gather(1, indices.clamp(min=0)))
-        if self._released is None:
-            return taken
+        batch = by_record(self._images, self._rows.gather(1, indices.clamp(min=0)))
+        if self._release is None:
+            return batch
         # A slot's draws must not depend on the padding, which follows from the other slots.
-        for images, records, source in zip(taken, indices >= 0, self._sources, strict=True):
+        for images, records, source in zip(batch, indices >= 0, self._sources, strict=True):
             clean = images[records]
-            images[records] = same_form(clean, self._released(clean, source), self._released)
-        return taken
+            images[records] = require_same_form(clean, self._release(clean, source), self._release)
+        return batch
 
     def state(self) -> dict[str, Any]:
         """Return all that the next images depend on, besides the members and the seeds."""
@@ -328,7 +328,7 @@ class FrozenInputs(Inputs):
 
     def __init__(self, images: ImageTensor, rows: Members, sampler: ChannelSampler, sources: Sources) -> None:
         of_slots = [as_source(source) for source in sources]
-        self._again = not any(source.secure for source in of_slots)
+        self._repeatable = not any(source.secure for source in of_slots)
         copies = images.new_empty((*rows.shape, *images.shape[1:]))
         for copy, members, source in zip(copies, rows, of_slots, strict=True):
             copy.copy_(sampler.freeze(images[members], source))
@@ -340,11 +340,11 @@ class FrozenInputs(Inputs):
 
     def state(self) -> dict[str, Any]:
         """Return the copies, or nothing if seeds draw them again. New copies would be one more use."""
-        return {} if self._again else {"copies": self._images}
+        return {} if self._repeatable else {"copies": self._images}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from :meth:`state`."""
-        if not self._again:
+        if not self._repeatable:
             self._images.copy_(state["copies"])
 
 
@@ -366,19 +366,19 @@ class FreshInputs(Inputs):
             """Draw the noise of the next steps, each row of which is used once."""
             return sampler.stacked_noise(steps * batch_size, noisy).split(batch_size, dim=1)
 
-        self._noise = DrawnAhead(noisy, several_steps)
+        self._noise = DrawBuffer(noisy, several_steps)
 
     def noise(self, batch_size: int) -> Float[Tensor, "slots batch d"]:
         """Return the noise of the next step of every slot."""
         return self._noise.draw(batch_size)
 
-    def with_noise(self, indices: Chosen, noise: Tensor | None) -> ImageBatches:
+    def with_noise(self, indices: BatchRows, noise: Tensor | None) -> ImageBatches:
         """Return images for a step with given noise."""
-        taken = super().with_noise(indices, None)
+        batch = super().with_noise(indices, None)
         if noise is None:
             raise ValueError("images under fresh noise need it: give that of the step")
-        in_place = taken.dtype == torch.float32 and (self._sampler.spacing is None or taken.is_contiguous())
-        return self._sampler.release(taken, noise, out=taken if in_place else None)
+        in_place = batch.dtype == torch.float32 and (self._sampler.spacing is None or batch.is_contiguous())
+        return self._sampler.release(batch, noise, out=batch if in_place else None)
 
     def state(self) -> dict[str, Any]:
         """Return the states of the sources before the current block of noise, and how much of it is used."""

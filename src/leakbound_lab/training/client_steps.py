@@ -34,7 +34,7 @@ from leakbound_lab.config.defenses import (
 from leakbound_lab.datasets import Split
 from leakbound_lab.models import memory
 from leakbound_lab.models.gradients import Gradients, record_gradients
-from leakbound_lab.training.batches import FreshInputs, FrozenInputs, Inputs, Members, same_form
+from leakbound_lab.training.batches import FreshInputs, FrozenInputs, Inputs, Members, require_same_form
 
 _Images = Float[Tensor, "*lead colors height width"]
 Norms = Float[Tensor, " records"]
@@ -166,7 +166,7 @@ class ClientStep:
         """
         if self.defense.draws_noise and type(self).released is not ClientStep.released:
             return Inputs(images, rows, self.released, sources)
-        return Inputs(same_form(images, self.released(images, sources[0]), self.released), rows)
+        return Inputs(require_same_form(images, self.released(images, sources[0]), self.released), rows)
 
     def record_weights(self, norms: Norms, slack: float = 0.0) -> Norms:
         """Compute the factors of the records' gradients.

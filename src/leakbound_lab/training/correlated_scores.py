@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leakbound_lab.training.matched_filter import MatchedFilter
 from leakbound_lab.training.request import TrainingRequest
-from leakbound_lab.training.upload_scores import UploadScores, copied
+from leakbound_lab.training.upload_scores import UploadScores, detached_copies
 
 
 class FilteredScores(UploadScores):
@@ -36,10 +36,10 @@ class FilteredScores(UploadScores):
     def _take(self, sums: Mapping[str, Tensor], params: Mapping[str, Tensor], *, last: bool) -> None:
         """Filter the sums of a step's gradients, and score the steps that no later upload adds to."""
         state = self._state
-        for start, total in self._filter.pushed(state["start"], sums, last=last):
+        for start, total in self._filter.completed_by(state["start"], sums, last=last):
             state |= {"start": start, "total": total, "steps": 1}
             self._score()
-        state["start"] = copied(params)
+        state["start"] = detached_copies(params)
 
     def state(self) -> dict[str, Any]:
         """Return all that the next scores depend on."""

@@ -39,9 +39,9 @@ CURVE_TYPES = {
     "value": "float64",
 }
 """Columns of curves, and their types."""
-_PROGRESS = ("_step", "_rows", "_ended", "_diverged", "_kept")
+_PROGRESS = ("_step", "_rows", "_final_events", "_diverged", "_snapshots")
 _Row = tuple[int, float, int, str, float]
-_Measured = dict[str, np.ndarray]
+_Measurement = dict[str, np.ndarray]
 
 
 @runtime_checkable
@@ -87,50 +87,52 @@ def train_slots(request: TrainingRequest, learner: MakeLearner, size: int) -> Tr
     # Finished stacks and the one in training, as a checkpoint of the same run holds them.
     identity = fingerprint(request) if request.checkpoint else ""
     checkpoint = Checkpoint(request.checkpoint, identity, request.config.checkpoint_seconds)
-    run = checkpoint.load() or {"size": size, "finished": []}
+    progress = checkpoint.load() or {"size": size, "finished": []}
     halved = False
-    while slots := request.slots[sum(len(stack["events"]) for stack in run["finished"]) :][: run["size"]]:
+    while slots := request.slots[sum(len(stack["events"]) for stack in progress["finished"]) :][
+        : progress["size"]
+    ]:
         try:
-            _train_stack(request, learner, slots, run, checkpoint)
+            _train_stack(request, learner, slots, progress, checkpoint)
             continue
         except torch.OutOfMemoryError:
             if len(slots) == 1:
                 raise
         # Too large for the memory: the same slots start again, half as many at a time.
-        run["size"] = len(slots) // 2
+        progress["size"] = len(slots) // 2
         logger.log(
             logging.INFO if halved else logging.WARNING,
             "%s: the GPU's memory does not hold %d slots side by side; they start again, %d at a time",
             request.slug,
             len(slots),
-            run["size"],
+            progress["size"],
         )
         halved = True
         gc.collect()  # a learner and its captured step refer to each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-    return _result(request, run["finished"])
+    return _result(request, progress["finished"])
 
 
 def _train_stack(
     request: TrainingRequest,
     learner: MakeLearner,
     slots: Sequence[Slot],
-    run: dict[str, Any],
+    progress: dict[str, Any],
     checkpoint: Checkpoint,
 ) -> None:
-    """Train some slots to their end, and add their result to the run.
+    """Train some slots to their end, and add their result to the finished stacks of the progress.
 
     Raises:
         torch.OutOfMemoryError: If memory does not hold all of them.
     """
-    training = StackTraining(request, learner(request, slots), slots, run.pop("current", None))
+    training = StackTraining(request, learner(request, slots), slots, progress.pop("current", None))
     while training.advance():
         if checkpoint.due():
-            checkpoint.save({**run, "current": training.state()})
-    run["finished"].append(training.result())
+            checkpoint.save({**progress, "current": training.state()})
+    progress["finished"].append(training.result())
     if checkpoint.due():
-        checkpoint.save(run)
+        checkpoint.save(progress)
 
 
 def slots_per_stack(request: TrainingRequest, records: int) -> int:
@@ -214,10 +216,10 @@ class StackTraining:
             self._scores = kind(request, request.scoring, slots, learner.model, learner.params)
         self._step = 0
         self._rows: list[_Row] = []
-        self._ended: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
+        self._final_events: dict[int, dict[str, Any]] = {}  # slot to the privacy event it ended with
         self._diverged: list[int] = []
-        # Of each length but the full one, slot to its weights there, and what is known of the point.
-        self._kept: dict[str, dict[int, dict[str, Any]]] = {"half": {}, "best": {}}
+        # Of each length but the full one, slot to its weights at that point, with its rows or its rank.
+        self._snapshots: dict[str, dict[int, dict[str, Any]]] = {"half": {}, "best": {}}
         if saved is not None:
             vars(self).update(saved["progress"])
             learner.restore(saved["learner"])
@@ -232,7 +234,7 @@ class StackTraining:
 
     def advance(self) -> bool:
         """Take one step. Return False if no step is left, or every slot has ended."""
-        if len(self._ended) == len(self._slots):
+        if len(self._final_events) == len(self._slots):
             return False
         # The step itself; a training of no steps only has its start evaluated.
         if not self._last:
@@ -245,48 +247,50 @@ class StackTraining:
             self._evaluate()
         return True
 
-    def _measured(self, params: stack.Parameters, *, whole: bool) -> _Measured:
+    def _measure(self, params: stack.Parameters, *, whole: bool) -> _Measurement:
         """Compute losses (nats) and accuracies of every slot on members, validation and test records."""
-        measured = {}
+        measurement = {}
         for name, records in self._records.items():
             loss, accuracy = stack.evaluate_split(self._learner.model, params, *records, whole=whole)
-            measured[f"{name}_loss"] = loss
-            measured[f"{name}_accuracy"] = accuracy
-        return measured
+            measurement[f"{name}_loss"] = loss
+            measurement[f"{name}_accuracy"] = accuracy
+        return measurement
 
     def _evaluate(self) -> None:
         """Extend the curves of all finite slots, and end those that are not finite or complete."""
         # The weights as they are, on all records where the point is an end.
-        measured = self._measured(self._learner.params, whole=self._last or self._step == self._middle)
+        measurement = self._measure(self._learner.params, whole=self._last or self._step == self._middle)
         shared = self._learner.metrics()
         finite = stack.finite_slots(self._learner.params)
         sound = [
             bool(flag and np.isfinite(loss))
-            for flag, loss in zip(finite, measured["train_loss"], strict=True)
+            for flag, loss in zip(finite, measurement["train_loss"], strict=True)
         ]
         # The best point so far; a defense that ends with its weights is measured by them.
         if self._keeps_best:
-            self._keep_best(measured, sound)
+            self._keep_best(measurement, sound)
         if self._request.defense.keeps_best and self._last:
-            measured = self._measured(self._params_at("best"), whole=True)
+            measurement = self._measure(self._params_at("best"), whole=True)
         # Rows of each slot that goes on, for the result, the live view and the log.
         for number in range(len(self._slots)):
-            if number not in self._ended:
-                self._extend(number, measured, shared, sound=sound[number])
+            if number not in self._final_events:
+                self._extend(number, measurement, shared, sound=sound[number])
         if self._request.on_rows is not None:
             self._request.on_rows(pd.DataFrame(self._rows, columns=[*CURVE_TYPES]))
-        means = {name.replace("_", " "): float(value.mean()) for name, value in measured.items()}
+        means = {name.replace("_", " "): float(value.mean()) for name, value in measurement.items()}
         self._report({**means, **shared})
 
-    def _extend(self, number: int, measured: _Measured, shared: dict[str, float], *, sound: bool) -> None:
+    def _extend(
+        self, number: int, measurement: _Measurement, shared: dict[str, float], *, sound: bool
+    ) -> None:
         """Add a point to the curves of one slot, or end it if it is not finite or complete."""
         if sound:
-            rows = self._point(number, self._step, measured, shared)
+            rows = self._point(number, self._step, measurement, shared)
             if self._last and self._request.defense.keeps_best:
-                rows.append((*rows[0][:3], "kept_step", float(self._kept["best"][number]["step"])))
+                rows.append((*rows[0][:3], "kept_step", float(self._snapshots["best"][number]["step"])))
             self._rows += rows
             if self._step == self._middle:
-                self._kept["half"][number] = {"rows": rows, "params": self._copied(number)}
+                self._snapshots["half"][number] = {"rows": rows, "params": self._weights_of_slot(number)}
         else:
             slot = self._slots[number]
             logger.warning(
@@ -298,12 +302,14 @@ class StackTraining:
             )
             self._diverged.append(number)
         if self._last or not sound:
-            self._ended[number] = self._learner.event(number, self._step).to_dict()
+            self._final_events[number] = self._learner.event(number, self._step).to_dict()
 
-    def _point(self, number: int, step: int, measured: _Measured, shared: dict[str, float]) -> list[_Row]:
+    def _point(
+        self, number: int, step: int, measurement: _Measurement, shared: dict[str, float]
+    ) -> list[_Row]:
         """Return rows of one slot at one step: measured values, and its leakage so far if a bound holds."""
         slot = self._slots[number]
-        values = {name: float(value[number]) for name, value in measured.items()} | shared
+        values = {name: float(value[number]) for name, value in measurement.items()} | shared
         if self._request.leakage_after is not None:
             leakage = self._request.leakage_after(self._learner.event(number, self._step))
             if leakage is not None:
@@ -326,23 +332,26 @@ class StackTraining:
             (self._step - done) / max(now - before, 1e-9),
         )
 
-    def _copied(self, number: int) -> dict[str, Tensor]:
-        """Copy a slot's current weights to the CPU."""
+    def _weights_of_slot(self, number: int) -> dict[str, Tensor]:
+        """Copy the current weights of a slot to the CPU."""
         return {name: value.detach()[number].cpu().clone() for name, value in self._learner.params.items()}
 
-    def _keep_best(self, measured: _Measured, sound: Sequence[bool]) -> None:
+    def _keep_best(self, measurement: _Measurement, sound: Sequence[bool]) -> None:
         """Keep weights of slots with the best validation result so far. Of equal ones the first counts."""
-        best = self._kept["best"]
+        best = self._snapshots["best"]
         for number in range(len(self._slots)):
-            rank = float(measured["validation_accuracy"][number]), -float(measured["validation_loss"][number])
+            rank = (
+                float(measurement["validation_accuracy"][number]),
+                -float(measurement["validation_loss"][number]),
+            )
             better = number not in best or rank > tuple(best[number]["rank"])
-            if better and sound[number] and number not in self._ended:
-                best[number] = {"rank": rank, "step": self._step, "params": self._copied(number)}
+            if better and sound[number] and number not in self._final_events:
+                best[number] = {"rank": rank, "step": self._step, "params": self._weights_of_slot(number)}
 
     def _params_at(self, length: str) -> stack.Parameters:
         """Return the weights of each slot's best or middle point, or its current ones if it has none."""
         params = {name: value.detach().clone() for name, value in self._learner.params.items()}
-        for number, point in self._kept.get(length, {}).items():
+        for number, point in self._snapshots.get(length, {}).items():
             for name, value in point["params"].items():
                 params[name][number] = value
         return params
@@ -357,37 +366,37 @@ class StackTraining:
 
     def result(self) -> dict[str, Any]:
         """Return weights, curves, events and divergence of the slots, with points of other lengths."""
-        kept = [self._kept_weights(length) for length in self._request.lengths]
+        weights_of_lengths = [self._weights_after(length) for length in self._request.lengths]
         return {
             "weights": {
-                name: torch.stack([weights[name] for weights in kept], dim=1).flatten(0, 1)
-                for name in kept[0]
+                name: torch.stack([weights[name] for weights in weights_of_lengths], dim=1).flatten(0, 1)
+                for name in weights_of_lengths[0]
             },
             "rows": self._rows,
             "ends": self._points_of_other_lengths(),
-            "events": [self._ended[number] for number in range(len(self._slots))],
+            "events": [self._final_events[number] for number in range(len(self._slots))],
             "diverged": [number in self._diverged for number in range(len(self._slots))],
             "scores": None if self._scores is None else self._scores.values(),
         }
 
-    def _kept_weights(self, length: str) -> dict[str, Tensor]:
+    def _weights_after(self, length: str) -> dict[str, Tensor]:
         """Return the weights at the end of a length, on the CPU, NaN for slots without them."""
         slots = range(len(self._slots))
-        sound = self._kept.get(length, set(slots) - set(self._diverged))
+        sound = self._snapshots.get(length, set(slots) - set(self._diverged))
         missing = [slot for slot in slots if slot not in sound]
-        kept = "best" if length == "full" and self._request.defense.keeps_best else length
-        params = {name: value.cpu() for name, value in self._params_at(kept).items()}
+        point = "best" if length == "full" and self._request.defense.keeps_best else length
+        params = {name: value.cpu() for name, value in self._params_at(point).items()}
         for value in params.values():
             value[missing] = torch.nan
         return params
 
     def _points_of_other_lengths(self) -> list[tuple[int, float, int, str, float, str]]:
         """Return rows of the middle and best point of each slot, if the request asks for these lengths."""
-        ends = [(*row, "half") for point in self._kept["half"].values() for row in point["rows"]]
-        best = self._kept["best"]
+        ends = [(*row, "half") for point in self._snapshots["half"].values() for row in point["rows"]]
+        best = self._snapshots["best"]
         if "best" in self._request.lengths and best:
-            measured = self._measured(self._params_at("best"), whole=True)
+            measurement = self._measure(self._params_at("best"), whole=True)
             shared = self._learner.metrics()
             for slot, point in best.items():
-                ends += [(*row, "best") for row in self._point(slot, point["step"], measured, shared)]
+                ends += [(*row, "best") for row in self._point(slot, point["step"], measurement, shared)]
         return ends

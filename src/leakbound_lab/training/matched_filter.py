@@ -37,8 +37,10 @@ class MatchedFilter:
         self._uploads: list[Sums] = []  # the latest first
         self._open: list[tuple[Any, Sums]] = []  # what the server sent at a step, and its sum so far
 
-    def pushed(self, sent: Any, upload: Mapping[str, Tensor], *, last: bool) -> Iterator[tuple[Any, Sums]]:
-        """Take the upload of a step, and yield steps whose sum is complete, each with what the server had sent.
+    def completed_by(
+        self, sent: Any, upload: Mapping[str, Tensor], *, last: bool
+    ) -> Iterator[tuple[Any, Sums]]:
+        """Yield the steps whose sums the upload of a step completes, each with what the server had sent before it.
 
         Args:
             sent: What the server had sent before the upload.

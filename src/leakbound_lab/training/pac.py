@@ -94,6 +94,23 @@ class MeasuredNoiseStep(ClientStep):
 
     def law(self, model: nn.Module, params: Mapping[str, Tensor], size: int) -> UploadLaw:
         """Return what everybody knows about an upload: the mean of its distribution, and the noise."""
+        mean, of_record, records = self._public_moments(model, params)
+        of_difference = [(1.0 / size + 1.0 / records) * value for value in of_record.values()]
+        values = sum(value.numel() for value in of_difference)
+        floor = _FLOOR * sum(float(value.double().sum()) for value in of_difference) / values
+        noise = fitted_noise([value + floor for value in of_difference], self._nats(size))
+        longest = (1.0 - _ROUNDING) * math.sqrt(2.0 * self._nats(size))
+        return UploadLaw(
+            mean=mean,
+            variance=dict(zip(mean, of_difference, strict=True)),
+            std=dict(zip(mean, noise, strict=True)),
+            longest=longest,
+        )
+
+    def _public_moments(
+        self, model: nn.Module, params: Mapping[str, Tensor]
+    ) -> tuple[Gradients, Gradients, int]:
+        """Compute the mean gradient of the public records, the variance of one record's, and how many records."""
         weights = {name: value.detach() for name, value in params.items()}
         device = next(iter(weights.values())).device
         images, labels = (part.to(device) for part in self._groups)
@@ -109,23 +126,12 @@ class MeasuredNoiseStep(ClientStep):
                 gradient -= shift[name]
                 sums[name] += gradient.sum(0)
                 squares[name] += gradient.square_().sum(0)
-        # Variance of one record's gradient, and that of the difference of two means.
         means = {name: total / count for name, total in sums.items()}
         of_record = {
             name: (each / (count - 1)) * (total - count * means[name].square()).clamp(min=0)
             for name, total in squares.items()
         }
-        of_difference = [(1.0 / size + 1.0 / (count * each)) * value for value in of_record.values()]
-        values = sum(value.numel() for value in of_difference)
-        floor = _FLOOR * sum(float(value.double().sum()) for value in of_difference) / values
-        noise = fitted_noise([value + floor for value in of_difference], self._nats(size))
-        longest = (1.0 - _ROUNDING) * math.sqrt(2.0 * self._nats(size))
-        return UploadLaw(
-            mean={name: shift[name] + means[name] for name in weights},
-            variance=dict(zip(weights, of_difference, strict=True)),
-            std=dict(zip(weights, noise, strict=True)),
-            longest=longest,
-        )
+        return {name: shift[name] + means[name] for name in weights}, of_record, count * each
 
     def disguised(self, gradients: list[Tensor], source: NoiseSource) -> list[Tensor]:
         """Refuse an average alone, whose noise depends on the weights that the server sent.
@@ -135,8 +141,8 @@ class MeasuredNoiseStep(ClientStep):
         """
         raise TypeError(f"{self.defense.mechanism} measures its noise at the weights: take MeasuredUploads")
 
-    def hidden(self, average: Gradients, law: UploadLaw, source: NoiseSource) -> Gradients:
-        """Return what is sent in place of an average gradient: a shortened difference with noise on it.
+    def noisy_upload(self, average: Gradients, law: UploadLaw, source: NoiseSource) -> Gradients:
+        """Return what is sent in place of an average gradient: the public mean, and a shortened difference with noise.
 
         Half of the square of the difference, in units of the noise, is at most the nats of an upload. A difference that
         is not finite becomes 0.
@@ -172,7 +178,7 @@ class MeasuredNoiseStep(ClientStep):
         law = self.law(model, dict(model.named_parameters()), size)
         sums = self._summed(model, images, labels)
         sent = [
-            self.hidden({name: total[batch] / size for name, total in sums.items()}, law, source)
+            self.noisy_upload({name: total[batch] / size for name, total in sums.items()}, law, source)
             for batch in range(count)
         ]
         gradients = {name: torch.stack([each[name] for each in sent]) for name in sums}
@@ -217,7 +223,7 @@ class MeasuredUploads(StackUploads):
             weights = {name: value[slot] for name, value in params.items()}
             law = self._step.law(self._model, weights, self._size)
             average = {name: part[slot] for name, part in zip(params, gradients, strict=True)}
-            sent = self._step.hidden(average, law, source)
+            sent = self._step.noisy_upload(average, law, source)
             for part, value in zip(gradients, sent.values(), strict=True):
                 part[slot].copy_(value)
 

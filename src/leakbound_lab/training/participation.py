@@ -31,7 +31,7 @@ class RunningScale:
         self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Scale scores to mean 0 and variance 1 of candidates that take no part, and their norms alike."""
-        weights = torch.where(_tells(norms), 1 - _MEMORY, 0.0)
+        weights = torch.where(_above_rounding(norms), 1 - _MEMORY, 0.0)
         scores, norms = by_bulk(scores, norms, labels)
         means, variances = (self._state[name][slot] for name in ("means", "variances"))
         means.lerp_(scores.clamp(-_FAR, _FAR), weights)
@@ -140,17 +140,17 @@ def by_bulk(
 
     Gradients of 0 have the score 0, and are no part of the bulk.
     """
-    tells = _tells(norms)
+    usable = _above_rounding(norms)
     centred = scores.clone()
     for label in labels.unique():
-        of_class = tells & (labels == label)
+        of_class = usable & (labels == label)
         centred[of_class] -= scores[of_class].median()
-    deviation = _SCALE * centred[tells].abs().median()
+    deviation = _SCALE * centred[usable].abs().median()
     deviation = deviation.where(deviation != 0, math.inf)  # a bulk without spread has no scale
-    return (centred / deviation).where(tells, 0), (norms / deviation).where(tells, 0)
+    return (centred / deviation).where(usable, 0), (norms / deviation).where(usable, 0)
 
 
-def _tells(norms: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
+def _above_rounding(norms: Float[Tensor, " n"]) -> Bool[Tensor, " n"]:
     """Return where a norm is above rounding or NaN. It is 0 for records at which all units of a layer are off."""
     return ~(norms <= torch.finfo(norms.dtype).tiny ** 0.5)
 

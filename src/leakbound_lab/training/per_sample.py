@@ -125,7 +125,7 @@ class AccountedLearner:
         self._batches: PoissonBatches | CyclicBatches | PaddedBatches
         self._noise: NoiseSource | StackedNoise
 
-    def _sampled(self, replica: int) -> PoissonBatches | CyclicBatches:
+    def _batches_of(self, replica: int) -> PoissonBatches | CyclicBatches:
         """Return the Poisson samples of a replica, which are drawn on the CPU."""
         source = self._request.noise(replica, "batches", "cpu")
         return PoissonBatches(self._population, self._rate, source)
@@ -219,7 +219,7 @@ class OpacusLearner(AccountedLearner):
         (slot,) = slots
         super().__init__(request, slots)
         self.model = initial_network(request, slot.replica).to(request.device)
-        self._batches = self._sampled(slot.replica)
+        self._batches = self._batches_of(slot.replica)
         self._noise = request.noise(slot.replica)
         sgd = SGD(list(self.model.parameters()), slot.learning_rate, request.config.momentum, fused=True)
         self._optimizer = PrivateOptimizer(
@@ -275,14 +275,14 @@ class PrivateStackLearner(AccountedLearner):
         rates = [slot.learning_rate for slot in slots]
         self._weights = StackWeights(networks, rates, request.device, request.config.momentum)
         self.model = networks[0].to(request.device)
-        self._batches = PaddedBatches([self._sampled(slot.replica) for slot in slots], request.device)
+        self._batches = PaddedBatches([self._batches_of(slot.replica) for slot in slots], request.device)
         self._std = self._client.level * self._client.defense.max_grad_norm
         self._noise = StackedNoise([request.noise(slot.replica) for slot in slots])
         self._shapes = [value.shape for value in self._weights.params.values()]
         values = sum(shape[1:].numel() for shape in self._shapes)
         ahead = memory.noise_steps_ahead(request.device, values)
         self._noise.reserve(values * ahead)
-        self._reserved = (len(slots), values) if ahead and not self._noise.secure else None
+        self._noise_shape = (len(slots), values) if ahead and not self._noise.secure else None
         self._chunk = max(1, physical_batch(self.model, request.image_shape, request.device) // len(slots))
         self._sums: dict[int, list[Tensor]] = {}
         self._begin()
@@ -301,11 +301,11 @@ class PrivateStackLearner(AccountedLearner):
         """Take one optimisation step of every slot. A slot that drew no record gets noise alone."""
         indices = self._batches.draw()
         # Noise that was drawn ahead is part of the pass; other noise waits for the sums.
-        if self._reserved is None:
+        if self._noise_shape is None:
             self._pass(indices)
             self._update(all_perturbed(self._sums[indices.shape[1]], self._std, self._noise))
         else:
-            self._pass(indices, self._noise.normal(self._reserved))
+            self._pass(indices, self._noise.normal(self._noise_shape))
         self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
 
     def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:

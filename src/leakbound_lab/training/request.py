@@ -1,4 +1,4 @@
-"""The two values of every trainer, a request and its result, and the choice of learning rates.
+"""What a trainer gets and returns: a request and its result, with the choice of learning rates.
 
 All candidates train at full length, and validation decides for each replica.
 """
@@ -151,8 +151,8 @@ class TrainingRequest(TrainingSettings):
         return client_step(self.defense, self.level, self.channel, moments, public)
 
     @cached_property
-    def once(self) -> dict[str, Any]:
-        """Values that all networks of the run share, by name: who needs one first computes it."""
+    def shared_values(self) -> dict[str, Any]:
+        """Values that all networks of the run share, by name. Whoever needs one first computes and stores it."""
         return {}
 
 

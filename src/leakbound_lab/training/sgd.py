@@ -10,7 +10,7 @@ from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.randomness.sources import NoiseSource, StackedNoise, as_source
 from leakbound_lab.models import memory
 from leakbound_lab.training import stack
-from leakbound_lab.training.batches import ShuffledBatches, StackedBatches, same_form
+from leakbound_lab.training.batches import ShuffledBatches, StackedBatches, require_same_form
 from leakbound_lab.training.client_steps import ClientStep
 from leakbound_lab.training.loop import slots_per_stack, train_slots
 from leakbound_lab.training.request import (
@@ -172,7 +172,7 @@ class StackUploads:
                     f"return one for each of the {len(whole)} parameters"
                 )
             for average, returned in zip(whole, sent, strict=True):
-                same_form(average, returned, self._client.disguised)
+                require_same_form(average, returned, self._client.disguised)
             if self._client.error_feedback:
                 self._unsent[place] = list(torch._foreach_sub(whole, sent))
             torch._foreach_copy_(whole, sent)

@@ -18,6 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from leakbound.randomness.seeding import PrivacyNoise
 from leakbound.registry import UnknownNameError, load_attribute
 from leakbound_lab import models
+from leakbound_lab.datasets import ImageDataset
 from leakbound_lab.models.classifier import frozen_hash
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.registries import MODELS
@@ -81,7 +82,8 @@ def check_request(request: TrainingRequest) -> None:
         UntrainableError: If it cannot. The message lists all reasons.
     """
     problems = [
-        *_data_problems(request),
+        *_size_problems(request),
+        *_split_problems(request.dataset),
         *request.client.problems(request.image_shape),
         *_noise_problems(request),
         *network_problems(
@@ -101,8 +103,8 @@ def check_request(request: TrainingRequest) -> None:
         raise UntrainableError("\n".join(f"{request.slug}: {problem}" for problem in problems))
 
 
-def _data_problems(request: TrainingRequest) -> list[str]:
-    """List problems with images, labels and the sizes of a step."""
+def _size_problems(request: TrainingRequest) -> list[str]:
+    """List problems with the sizes of a step, the learning rates, and the records that a replica draws."""
     dataset = request.dataset
     members = dataset.drawing.members
     problems = []
@@ -130,6 +132,12 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             f"a replica draws {members} members, as many others and {dataset.drawing.validation} validation records "
             f"from a pool of {len(dataset.pool)}"
         )
+    return problems
+
+
+def _split_problems(dataset: ImageDataset) -> list[str]:
+    """List problems with the images and labels of the pool and the test records."""
+    problems = []
     for split in ("pool", "test"):
         records = getattr(dataset, split)
         labels = records.labels
@@ -137,10 +145,10 @@ def _data_problems(request: TrainingRequest) -> list[str]:
             problems.append(
                 f"{split} images are {records.images.shape[1:]}, those of the pool {dataset.pool.images.shape[1:]}"
             )
-        if len(labels) and not 0 <= labels.min() <= labels.max() < len(request.dataset.classes):
+        if len(labels) and not 0 <= labels.min() <= labels.max() < len(dataset.classes):
             problems.append(
                 f"{split} labels reach from {labels.min()} to {labels.max()}, but there are "
-                f"{len(request.dataset.classes)} classes"
+                f"{len(dataset.classes)} classes"
             )
     return problems
 
@@ -159,7 +167,7 @@ def _noise_problems(request: TrainingRequest) -> list[str]:
     ]
 
 
-_RECORDS = 3
+_TRIAL_IMAGES = 3
 _CLOSE = 1e-3  # relative difference of logits that rounding explains
 
 
@@ -194,7 +202,7 @@ def network_problems(
             return [] if takes else [f"{name} takes images, not tables; see any_shape in docs/extending.md"]
         colors, height, width = image_shape
         side = height if height == width else (height, width)
-        images = torch.rand(_RECORDS, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+        images = torch.rand(_TRIAL_IMAGES, *image_shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # jobs say them
             networks = [
@@ -250,20 +258,20 @@ def _weight_problems(name: str, first: nn.Module, again: nn.Module, other: nn.Mo
         yield f"{name} has no parameter that is trained: leave requires_grad=True to some"
     if not (isinstance(getattr(first, "head", None), nn.Linear) and hasattr(first, "features")):
         yield f"{name} needs a method features(images) and an attribute head, the last torch.nn.Linear"
-    if changed := _different([*first.named_parameters(), *first.named_buffers()], again):
+    if changed := _differing_names([*first.named_parameters(), *first.named_buffers()], again):
         yield (
             f"{name}: {changed} differ between two networks of one seed; draw weights by torch's global "
             "generator, which follows the seed while the constructor runs"
         )
-    elif changed := _different([*first.named_buffers()], other):
+    elif changed := _differing_names([*first.named_buffers()], other):
         yield (
             f"{name}: {changed} are not trained, but differ between the networks of two seeds; load them "
             "from a file, or draw them by a generator with a fixed seed"
         )
 
 
-def _different(values: list[tuple[str, Tensor]], network: nn.Module) -> str:
-    """Name parameters and buffers that have other values in a network."""
+def _differing_names(values: list[tuple[str, Tensor]], network: nn.Module) -> str:
+    """Return the names of parameters and buffers that have other values in a network."""
     compared = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     return ", ".join(place for place, value in values if not torch.equal(value, compared[place]))
 
@@ -274,12 +282,12 @@ def _call_problems(name: str, networks: list[nn.Module], images: Tensor, classes
     logits = first(images)
     if logits.shape != (len(images), classes) or not logits.isfinite().all():
         yield f"{name} gives {tuple(logits.shape)}, not finite logits ({len(images)}, {classes})"
-    elif not _close(torch.cat([again.eval()(image[None]) for image in images]), logits):
+    elif not _equal_up_to_rounding(torch.cat([again.eval()(image[None]) for image in images]), logits):
         yield (
             f"{name}: its logits of an image depend on other images, on chance, or on train() and eval(); use "
             "no batch statistics and no dropout"
         )
-    elif not _close(first.head(first.features(images)), logits):  # type: ignore[operator]
+    elif not _equal_up_to_rounding(first.head(first.features(images)), logits):  # type: ignore[operator]
         yield f"{name}: its logits are not head(features(images))"
     else:
         params = stack.stacked([first, other])
@@ -290,13 +298,13 @@ def _call_problems(name: str, networks: list[nn.Module], images: Tensor, classes
         copy.deepcopy(first)
 
 
-def _close(first: Tensor, second: Tensor) -> bool:
+def _equal_up_to_rounding(first: Tensor, second: Tensor) -> bool:
     """Return whether logits are equal up to rounding."""
     return bool((first - second).abs().max() <= _CLOSE * (1 + second.abs().max()))
 
 
-def answer() -> None:
-    """Read networks to try from standard input and write their problems, for a dry run, which loads no torch."""
+def print_network_problems() -> None:
+    """Write the problems of networks that standard input lists, for a dry run, which itself loads no torch."""
     plugins, cases = json.load(sys.stdin)
     for name, target in plugins.items():
         MODELS.add(name, target)

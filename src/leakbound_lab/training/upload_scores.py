@@ -83,7 +83,7 @@ class UploadScores:
         images, labels = _on_device(request.dataset.aux, device)
         released = request.client.released(images[: scoring.public], self._source("public"))
         self._public = released, labels[: scoring.public]
-        records = [request.dataset.pool.chosen(np.array(scoring.rows[slot.replica])) for slot in slots]
+        records = [request.dataset.pool.take(np.array(scoring.rows[slot.replica])) for slot in slots]
         self._candidates = [_on_device(each, device) for each in records]
         rates = [slot.learning_rate for slot in slots]
         self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
@@ -110,7 +110,7 @@ class UploadScores:
             ]
         # All that changes from step to step, as a checkpoint keeps it.
         weights = self._factors.joined(params)
-        still = {name: torch.zeros_like(value) for name, value in weights.items()}
+        zero_sums = {name: torch.zeros_like(value) for name, value in weights.items()}
         zeros = torch.zeros((len(slots), len(SHARES), len(self._candidates[0][1])), device=device)
         self._scale = RunningScale(zeros[:, 0])
         self._participation = ParticipationRatios(
@@ -118,10 +118,10 @@ class UploadScores:
         )
         self._state: dict[str, Any] = {
             "steps": 0,
-            "start": copied(params),
+            "start": detached_copies(params),
             "before": weights,
-            "velocity": still,
-            "total": copied(still),
+            "velocity": zero_sums,
+            "total": detached_copies(zero_sums),
             "whitening": [],
             "units": [],
             "plain": torch.zeros_like(zeros[:, :1]),
@@ -163,7 +163,7 @@ class UploadScores:
             self._score()
             for total in state["total"].values():
                 total.zero_()
-            state |= {"start": copied(params), "steps": 0}
+            state |= {"start": detached_copies(params), "steps": 0}
 
     def _score(self) -> None:
         """Add the scores of the uploads since the last call."""
@@ -250,7 +250,7 @@ class UploadScores:
         if not torch.equal(inputs[:, :values], flat):
             return []
         bias = None if inputs.shape[1] == values else inputs
-        once = self._request.once
+        once = self._request.shared_values
         if "images" not in once:  # the same for all networks
             moments = second_moments(with_one(self._without_noise(images).flatten(1), bias))
             if self._request.channel is not None:
@@ -303,7 +303,7 @@ class UploadScores:
         }
 
 
-def copied(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def detached_copies(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy parameters, without their history."""
     return {name: value.detach().clone() for name, value in params.items()}
 

@@ -34,7 +34,7 @@ from leakbound_lab.models.layers import (
 from leakbound_lab.training.stack import forward_in, passes_in
 
 Weigh = Callable[[Float[Tensor, " n"]], Float[Tensor, " n"]]
-_HELD = 2**14  # values of a layer's weight up to which the gradients of single records are kept
+_MOST_KEPT_VALUES = 2**14  # values of a layer's weight up to which the gradients of single records are kept
 
 
 @dataclass(frozen=True)
@@ -207,11 +207,11 @@ def _convolution(factor: Factor, slots: int) -> _Part:
     """
     layer: nn.Conv2d = factor.layer
     squares = []
-    held = []
+    products_of_pieces = []
     values = layer.weight[0].numel()
     places = factor.slopes.shape[2] * factor.slopes.shape[3]
-    keeps = layer.weight.numel() <= _HELD
-    gram = not keeps and places * (values + layer.out_channels) < values * layer.out_channels
+    keeps_products = layer.weight.numel() <= _MOST_KEPT_VALUES
+    gram = not keeps_products and places * (values + layer.out_channels) < values * layer.out_channels
     chunk = memory.UNFOLDED_VALUES.on(factor.inputs.device) // max(values * places, layer.weight.numel())
     pieces = (tensor.split(max(1, chunk)) for tensor in (factor.inputs, factor.slopes.flatten(2)))
     # Norms piece by piece; products of small layers are kept for the sums.
@@ -222,13 +222,17 @@ def _convolution(factor: Factor, slots: int) -> _Part:
             continue
         products = slopes @ unfolded.mT
         squares.append(products.square().sum((1, 2)))
-        if keeps:
-            held.append(products)
+        if keeps_products:
+            products_of_pieces.append(products)
     biases = factor.slopes.sum((2, 3))
 
     def total(weights: Tensor) -> Gradients:
         """Compute the weighted sums."""
-        kernels = _sums(weights, torch.cat(held), slots) if keeps else _kernel_sums(factor, weights, slots)
+        kernels = (
+            _sums(weights, torch.cat(products_of_pieces), slots)
+            if keeps_products
+            else _kernel_sums(factor, weights, slots)
+        )
         return factor.by_name(kernels.view(slots, *layer.weight.shape), _sums(weights, biases, slots))
 
     return _Part(torch.cat(squares) + (0 if layer.bias is None else biases.square().sum(1)), total)

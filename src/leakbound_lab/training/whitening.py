@@ -87,8 +87,8 @@ class Whitener:
 
     def whitened(self, inputs: Tensor, of_inputs: Tensor) -> WhitenedInputs:
         """Whiten inputs of a layer, or express them along axes."""
-        turned = inputs @ of_inputs
-        return inputs, turned, ((inputs if self._noise else turned) * inputs).sum(1)
+        whitened = inputs @ of_inputs
+        return inputs, whitened, ((inputs if self._noise else whitened) * inputs).sum(1)
 
 
 def inner_products(
@@ -110,17 +110,22 @@ def inner_products(
         δᵀ B⁻¹ G A⁻¹ f and δᵀ B⁻¹ δ · fᵀ A⁻¹ f. With noise of variance σ² on the sum, both are those of the
         inverse of n B ⊗ A + σ², times σ².
     """
-    values, turned, lengths = inputs
-    along = slopes @ whitening.slopes
+    values, whitened, lengths = inputs
+    whitened_slopes = slopes @ whitening.slopes
     plain = ((values @ total.T) * slopes).sum(1)
     if whitening.others is None:
-        sums = torch.stack([((turned @ total.T) * along).sum(1), (along * slopes).sum(1) * lengths])
+        sums = torch.stack(
+            [((whitened @ total.T) * whitened_slopes).sum(1), (whitened_slopes * slopes).sum(1) * lengths]
+        )
         return plain, sums[None]
     rotated = whitening.slopes.T @ total @ whitening.inputs
     whole = torch.stack([plain, slopes.square().sum(1) * lengths])
     removed = [
         torch.stack(
-            [((along @ (rotated * part)) * turned).sum(1), ((along.square() @ part) * turned.square()).sum(1)]
+            [
+                ((whitened_slopes @ (rotated * part)) * whitened).sum(1),
+                ((whitened_slopes.square() @ part) * whitened.square()).sum(1),
+            ]
         )
         for part in whitening.others
     ]
