@@ -115,16 +115,16 @@ BUGS = {
         "test_noise_scale_meets_the_capacity_from_below_over_twelve_decades",
     ),
     "noise reused: the same block at every step": (
-        "        self._drawn = self._draw(*size)",
+        "        self._draws_ahead = self._draw(*size)",
         "        self._first = getattr(self, '_first', self._before)\n"
         "        for source, before in zip(self._sources, self._first, strict=True):\n"
         "            source.restore(before)\n"
-        "        self._drawn = self._draw(*size)",
+        "        self._draws_ahead = self._draw(*size)",
         "test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[natural]",
     ),
     "noise reused: the same rows of a block in every batch": (
-        "return self._drawn[self._used - 1]",
-        "return self._drawn[0]",
+        "return self._draws_ahead[self._used - 1]",
+        "return self._draws_ahead[0]",
         "test_fresh_inputs_have_new_noise_at_each_use_and_in_each_slot[white]",
     ),
     "generator repeated: private training draws the same noise at each step": (
@@ -374,18 +374,18 @@ BUGS = {
         "test_without_nats_that_bound_the_release_no_risk_is_limited[seeded]",
     ),
     "all records of an owner taken for independent ones by an audit": (
-        "rows = owners.one_of_each(whose, seed)",
-        "rows = np.arange(len(whose))",
+        "rows = owners.one_of_each(names, seed)",
+        "rows = np.arange(len(names))",
         "test_of_each_owner_one_record_is_audited_and_the_bound_is_about_all_of_them",
     ),
     "test pictures of owners whose others are trained on": (
-        "kept = kept[~np.isin(raw.test_owners[kept], raw.owners)]",
-        "kept = kept[~np.isin(raw.test_owners[kept], ())]",
+        "test_rows = test_rows[~np.isin(raw.test_owners[test_rows], raw.owners)]",
+        "test_rows = test_rows[~np.isin(raw.test_owners[test_rows], ())]",
         "test_all_pictures_of_an_owner_are_in_one_part_and_test_pictures_of_training_owners_are_left_out",
     ),
     "an owner's pictures in both files of a comparison": (
-        "_of_whole_groups(joined_groups(copies, numbered_owners(images.owners)[0]), generator)",
-        "_of_whole_groups(copies, generator)",
+        "_draw_groups(join_groups(copies, number_owners(images.owners)[0]), generator)",
+        "_draw_groups(copies, generator)",
         "test_owners_of_pictures_are_those_of_the_configuration[npz]",
     ),
     "owners of other rows where records are left out": (
@@ -450,8 +450,8 @@ BUGS = {
         "test_records_are_compared_in_the_units_of_the_files",
     ),
     "records are compared in the order in which they come": (
-        "for digest in sorted(held)[: self._size]",
-        "for digest in list(held)[: self._size]",
+        "for digest in sorted(rows)[: self._size]",
+        "for digest in list(rows)[: self._size]",
         "test_which_records_are_compared_depends_on_their_values_alone",
     ),
     "own moments compared for one use where several are planned": (
@@ -475,7 +475,7 @@ BUGS = {
         "test_whole_numbers_beyond_float32_are_released_from_their_own_value",
     ),
     "clones of a transformer count for themselves": (
-        "other._ledger = self._counted()",
+        "other._ledger = self._common_ledger()",
         "other._ledger = Ledger()",
         "test_refits_copies_and_clones_add_up",
     ),
@@ -520,7 +520,7 @@ BUGS = {
         "test_a_pickle_holds_no_row_and_no_moments_of_rows_in_the_clear",
     ),
     "an evaluation on clean records of the training": (
-        "if recognised := engine.recognised(dataset):",
+        "if recognised := engine.count_recognised(dataset):",
         "if recognised := 0:",
         "test_an_evaluation_on_clean_records_of_the_training_is_refused",
     ),
@@ -561,13 +561,13 @@ BUGS = {
         "test_all_uses_together_tell_the_leakage_that_was_asked_for",
     ),
     "one use more than planned": (
-        "        uses = entries.fresh_uses + entries.parallel",
-        "        uses = entries.fresh_uses + entries.parallel - 1",
+        "        uses = exposure.fresh_uses + exposure.parallel",
+        "        uses = exposure.fresh_uses + exposure.parallel - 1",
         "test_an_exhausted_budget_refuses_before_it_releases_or_counts[0]",
     ),
     "a record twice in a batch counted once": (
-        "        counts, new = releases, np.zeros(0, np.int64)",
-        "        counts, new = 1 + 0 * releases, np.zeros(0, np.int64)",
+        "            return releases, none",
+        "            return 1 + 0 * releases, none",
         "test_a_record_twice_in_a_batch_is_used_twice_with_other_noise",
     ),
     "frozen copies drawn anew": (
@@ -651,8 +651,8 @@ BUGS = {
         "test_learned_scores_are_densities_of_the_covariance_within_candidates[2-3]",
     ),
     "the second label of equal rows forgotten by copies": (
-        "others := np.flatnonzero(labels != labels[alone][which])",
-        "others := np.flatnonzero(labels != labels)",
+        "relabelled := np.flatnonzero(labels != labels[alone][which])",
+        "relabelled := np.flatnonzero(labels != labels)",
         "test_every_label_of_a_record_is_counted",
     ),
     "labels of two columns taken for one": (
@@ -666,8 +666,8 @@ BUGS = {
         "test_every_label_of_a_record_is_counted",
     ),
     "labels of other runs forgotten": (
-        "held.labels[place] = labels.get(record, 0.0)",
-        "held.labels[place] = min(labels.get(record, 0.0), 0.2)",
+        "exposure.labels[place] = labels.get(record, 0.0)",
+        "exposure.labels[place] = min(labels.get(record, 0.0), 0.2)",
         "test_labels_that_were_released_as_they_are_stay_released_behind_a_response",
     ),
     "accepted nats that no line states": (
@@ -756,8 +756,8 @@ BUGS = {
         "test_a_plan_for_several_records_of_an_owner_is_sized_for_all_of_them[0.0-fresh]",
     ),
     "an ensemble that gives secure noise a seed": (
-        'if self.random_state is not None and getattr(self, "_of_secure", False):',
-        'if self.random_state is not None and getattr(self, "_of_securely", False):',
+        'if getattr(self, "_of_secure", False):',
+        'if getattr(self, "_of_securely", False):',
         "test_an_ensemble_gives_secure_noise_no_seed",
     ),
     "auxiliary rows that stand twice and so pass": (

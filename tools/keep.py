@@ -15,7 +15,7 @@ from leakbound import storage
 from leakbound.commands.command_line import main
 from leakbound.storage.provenance import settings_hash
 from leakbound_lab.config import reading
-from leakbound_lab.datasets.records import withheld
+from leakbound_lab.datasets.records import unpublishable
 from leakbound_lab.jobs.job import Job, JobList
 from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.table import RunTable
@@ -142,10 +142,10 @@ def _publishable(made: JobList, config: Config) -> list[Path]:
     kept = [
         path
         for path in map(Path, dict.fromkeys([*tables, *made.files("claims")]))
-        if path.suffix != ".parquet" or not withheld(storage.read_rows(path), readers)
+        if path.suffix != ".parquet" or not unpublishable(storage.read_rows(path), readers)
     ]
     for job in made.of("plot"):
-        if secret := withheld(storage.read_rows(Path(job.outputs["shown"])), readers):
+        if secret := unpublishable(storage.read_rows(Path(job.outputs["shown"])), readers):
             sys.stdout.write(
                 f"left out {job.name}: it shows pictures of {', '.join(secret)}, whose reader does not say that they "
                 "may be published (publishable = True)\n"

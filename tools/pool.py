@@ -20,7 +20,7 @@ from leakbound_lab.claims.scoreboard import overall, to_markdown, verdict_counts
 from leakbound_lab.claims.selection import shown_rows
 from leakbound_lab.config import reading
 from leakbound_lab.config.catalogue import SCOREBOARD, FigureConfig
-from leakbound_lab.datasets.records import withheld
+from leakbound_lab.datasets.records import unpublishable
 from leakbound_lab.figures.notes import notes, with_epsilon
 from leakbound_lab.steps.job_settings import register_plugins
 from leakbound_lab.steps.plot import write_figure
@@ -118,7 +118,7 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
         folder: Folder of the run.
     """
     chosen = with_epsilon(shown_rows(figure, table), table)
-    if chosen.empty or withheld(table, readers):
+    if chosen.empty or unpublishable(table, readers):
         return
     target = folder / "figures" / figure.paper
     target.mkdir(parents=True, exist_ok=True)

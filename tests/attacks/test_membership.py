@@ -214,7 +214,7 @@ def test_attack_repeats_by_seed_and_changes_with_it(digits):
 def test_accuracies_are_those_of_the_scored_records(digits):
     rows, _ = attacked(untrained(), digits)
     _, (_, scored) = divide(400, 400, 0.5, numpy_generator(0, "digits", 0, "membership_division"))
-    others = digits.nonmembers(0).chosen(scored)
+    others = digits.nonmembers(0).take(scored)
     network = models.build("lenet", 1, 10, torch_generator(0, "weights"))
     with torch.no_grad():
         choices = network(torch.from_numpy(others.images)).argmax(1).numpy()

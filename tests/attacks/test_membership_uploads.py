@@ -218,7 +218,7 @@ def test_ratios_behind_noise_on_gradients_are_those_of_an_explicit_covariance_of
     others = explicit(network, small.aux)  # moments are estimated anew after ten steps
     moments = {name: [part.T @ part / 600 for part in pair] for name, pair in others.items()}
     for after in trained:
-        candidates = explicit(network, small.pool.chosen(rows))
+        candidates = explicit(network, small.pool.take(rows))
         before = {name: value.detach().clone() for name, value in network.named_parameters()}
         step = torch.zeros(2, 2, 40).double()
         for name, (slopes, inputs) in candidates.items():
@@ -249,7 +249,7 @@ def test_plain_scores_of_one_step_are_inner_products_with_the_clients_own_gradie
     rows = scenes.parts(0).members[:40]
     found = train(replace(request, scoring=UploadScoring({0: rows.tolist()}, 100, 1))).scores[0, -1]
     network = initial_network(request, 0)
-    slopes, inputs = explicit(network, scenes.pool.chosen(rows), clips=level is not None)["fc1"]
+    slopes, inputs = explicit(network, scenes.pool.take(rows), clips=level is not None)["fc1"]
     own = torch.einsum("no,ni->noi", slopes, inputs).flatten(1).float()
     after = train(request).weights
     weights = {name: value.detach() for name, value in network.named_parameters()}

@@ -58,7 +58,7 @@ def test_a_channel_lets_name_as_often_as_its_law_says_and_no_more_than_allowed(d
 
 def test_replicas_of_classes_of_unequal_size_identify_among_equally_many(digits, moments):
     rare = np.flatnonzero(digits.pool.labels % 2)[40:]  # 40 records of odd digits are left, fewer than 50 of any
-    pool = digits.pool.chosen(np.setdiff1d(np.arange(len(digits.pool)), rare))
+    pool = digits.pool.take(np.setdiff1d(np.arange(len(digits.pool)), rare))
     assert np.bincount(pool.labels)[[1, 3, 5, 7, 9]].max() < 50 < np.bincount(pool.labels)[[0, 2, 4, 6, 8]].min()
     channel = calibrated(moments, 2.0)
     _, arrays = named(dataclasses.replace(digits, pool=pool), moments, channel=channel, replicas=8)

@@ -277,13 +277,13 @@ def test_references_of_candidates_share_them_out_whoever_is_a_member(digits, mon
         assert 60 < np.isin(of_target[0], of_target[2]).sum() < 140  # two pairs are independent
         if copied:
             assert all(set(copies[half]).isdisjoint(copies[np.setdiff1d(rows, half)]) for half in of_target)
-    own = ImageDataset._drawn
+    own = ImageDataset._draw_parts
 
     def exchanged(self, replica):
         parts = own(self, replica)
         return dataclasses.replace(parts, members=parts.nonmembers, nonmembers=parts.members)
 
-    monkeypatch.setattr(ImageDataset, "_drawn", exchanged)
+    monkeypatch.setattr(ImageDataset, "_draw_parts", exchanged)
     assert set(halves.parts(1).members) == set(drawn[0][1])
     assert np.array_equal(halves.labels(0), digits.pool.labels)
 
@@ -292,7 +292,7 @@ def test_references_of_candidates_see_the_members_of_their_target_and_none_of_an
     """Each target has references of its own. A network that was trained on none of the candidates shows chance."""
     run = request(digits, replicas=2)
     candidates = np.concatenate([digits.parts(0).members, digits.parts(0).nonmembers])
-    outside = digits.pool.chosen(np.setdiff1d(range(900), candidates))
+    outside = digits.pool.take(np.setdiff1d(range(900), candidates))
     drawing = dataclasses.replace(digits.drawing, canaries=0)
     elsewhere = train(request(dataclasses.replace(digits, pool=outside, drawing=drawing))).weights
     references = references_of(run, 4, run.slots)

@@ -12,7 +12,7 @@ from leakbound.records.parquet_images import read_file
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.datasets import DatasetError, may_be_published, prepare
 from leakbound_lab.datasets.images import HubSource, ImageReader
-from leakbound_lab.datasets.pixels import resized
+from leakbound_lab.datasets.pixels import resize
 from leakbound_lab.datasets.splits import draw
 from leakbound_lab.registries import DATASETS
 
@@ -42,7 +42,7 @@ def test_images_of_32_by_32_keep_their_exact_pixels(pets):
 def test_halving_averages_with_the_antialiased_triangle():
     ramp = np.tile(np.arange(64, dtype=np.float32), (64, 1))[None, :, :, None]
     ramp[0, :, 32:, 0] += 100
-    row = (resized(ramp)[0, 0, 16] + 1) * 127.5
+    row = (resize(ramp)[0, 0, 16] + 1) * 127.5
     assert row[8] == pytest.approx(16.5)  # a ramp stays a ramp, sampled at the middle of two pixels
     weights = np.array([1, 3, 3, 1]) / 8  # triangle of width 4 at distances 1.5, 0.5, 0.5, 1.5
     assert row[15] == pytest.approx(weights @ ramp[0, 16, 29:33, 0])

@@ -20,7 +20,7 @@ from leakbound.accounting.statement import Statement
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.datasets import prepare
-from leakbound_lab.datasets.records import joined_groups
+from leakbound_lab.datasets.records import join_groups
 from leakbound_lab.steps.inputs import read_dataset
 from leakbound_lab.training.batches import FrozenInputs
 
@@ -179,8 +179,8 @@ def np_places(rows):
 
 def test_groups_join_through_both_groupings():
     copies, owners = np.array([0, 0, 2, 3, 4]), np.array([7, 5, 5, 9, 9])
-    assert joined_groups(copies, owners).tolist() == [0, 0, 0, 3, 3]
-    assert joined_groups(np.arange(3), np.arange(3)).tolist() == [0, 1, 2]
+    assert join_groups(copies, owners).tolist() == [0, 0, 0, 3, 3]
+    assert join_groups(np.arange(3), np.arange(3)).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

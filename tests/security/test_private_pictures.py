@@ -16,7 +16,7 @@ from private_photos import GRAY
 
 from calling import called
 from keep import app as keep
-from leakbound_lab.datasets.records import withheld
+from leakbound_lab.datasets.records import unpublishable
 
 _EMBEDDED = re.compile(rb"data:image/(png|svg\+xml);base64,([A-Za-z0-9+/=\s]+)")
 FIGURE = "tan2024/fig05"
@@ -101,9 +101,9 @@ def test_pictures_of_a_reader_that_does_not_say_publishable_are_in_no_page_and_n
 )
 def test_gate_lets_through_only_pictures_that_a_reader_vouches_for(shown, private):
     readers = {"digits": "digits", "faces": "celeba", "mine": "parquet"}
-    assert withheld(pd.DataFrame(shown), readers) == private
+    assert unpublishable(pd.DataFrame(shown), readers) == private
 
 
 def test_gate_takes_a_dataset_of_people_for_no_portrait_by_its_name():
     rows = pd.DataFrame({"metric": ["pixel"], "dataset": ["portrait"]})
-    assert withheld(rows, {"portrait": "celeba"}) == ["portrait"]
+    assert unpublishable(rows, {"portrait": "celeba"}) == ["portrait"]

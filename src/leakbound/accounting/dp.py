@@ -243,15 +243,7 @@ def _history_epsilon(
     rows: int = 1,
 ) -> float:
     """Compute ε of Gaussian mechanisms in turn, each (noise multiplier, sample rate, steps)."""
-    if not 0 < delta < 1:
-        raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
-    check_rows(rows)
-    for mechanism in history:
-        check_steps(*mechanism)
-    if accountant not in ("rdp", "prv"):
-        raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
-    if orders is not None and accountant != "rdp":
-        raise ValueError("orders belong to the 'rdp' accountant; leave them out")
+    _check_history(history, delta, accountant, orders, rows)
     # Equal steps of several trainings cost as much as those of one.
     totals: Counter[tuple[float, float]] = Counter()
     for noise_multiplier, sample_rate, steps in history:
@@ -288,6 +280,25 @@ def _history_epsilon(
                 f"delta = {delta}: 'prv' cannot compute ε there, its errors of rounding are as large; "
                 f"'rdp' bounds it by {holds}"
             ) from error
+
+
+def _check_history(
+    history: Sequence[tuple[float, float, int]],
+    delta: float,
+    accountant: Accountant,
+    orders: Sequence[float] | None,
+    rows: int,
+) -> None:
+    """Refuse arguments of :func:`_history_epsilon` that are out of range or do not go together."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta = {delta}: it must be in (0, 1), usually below 1 / number of records")
+    check_rows(rows)
+    for mechanism in history:
+        check_steps(*mechanism)
+    if accountant not in ("rdp", "prv"):
+        raise ValueError(f"accountant = {accountant!r}: 'rdp' or 'prv'")
+    if orders is not None and accountant != "rdp":
+        raise ValueError("orders belong to the 'rdp' accountant; leave them out")
 
 
 def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, order: float | int) -> float:

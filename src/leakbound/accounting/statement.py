@@ -287,14 +287,9 @@ def state(
         return Statement(**facts, values=math.inf, labels=0.0, label_kind=kind, every=False)
     if events and events[0].bound == "epsilon":
         parts = private_nats(events, ratios, counted)
-        budget = {} if delta is None else {"epsilon": composed_epsilon(events, delta, accountant)}
-        if budget:
-            # Groups are composed by Rényi orders, whatever the accountant of single records.
-            by: Accountant = "rdp" if group > 1 else accountant
-            budget |= {"delta": delta, "accountant": by}  # type: ignore[dict-item]
-            if any(event.sampling == "cyclic" for event in events):
-                facts["adjacency"] = "zero out one"
-        facts |= {**budget, "parts": {name: nats for name, nats in parts.items() if name != "record"}}
+        facts["parts"] = {name: nats for name, nats in parts.items() if name != "record"}
+        if delta is not None:
+            facts |= _budget(events, delta, accountant, group)
         # The bound through the images is an average over records, that of the gradients is not.
         every = parts["record"] == parts.get("gradients", parts["record"])
         values = parts["record"] + added
@@ -306,13 +301,34 @@ def state(
         return Statement(**facts, values=values, labels=0.0, label_kind="covered")
     if events:
         values = math.inf if ratios is None else composed_leakage(events, ratios).record
-    elif unit == "owner":
-        values = max(
+    else:
+        values = _most_nats(uses, unit, determinant)
+    return Statement(**facts, values=values + added, labels=counted, label_kind=kind, every=False)
+
+
+def _budget(
+    events: Sequence[PrivacyEvent], delta: float, accountant: Accountant, group: int
+) -> dict[str, Any]:
+    """Return ε of DP events at δ, its accountant, and the neighbouring data where they are not the usual ones."""
+    # Groups are composed by Rényi orders, whatever the accountant of single records.
+    budget: dict[str, Any] = {
+        "epsilon": composed_epsilon(events, delta, accountant),
+        "delta": delta,
+        "accountant": "rdp" if group > 1 else accountant,
+    }
+    cyclic = any(event.sampling == "cyclic" for event in events)
+    return budget | ({"adjacency": "zero out one"} if cyclic else {})
+
+
+def _most_nats(
+    uses: Iterable[Schedule], unit: Unit, determinant: Callable[[Schedule], float] | None
+) -> float:
+    """Compute the nats of the record or owner whose uses reveal most, 0 without any."""
+    if unit == "owner":
+        return max(
             (sum(repeated(k, mechanism.nats(1)) for mechanism, k in each) for each in uses), default=0.0
         )
-    else:
-        values = max((composed_nats(each, determinant) for each in uses), default=0.0)
-    return Statement(**facts, values=values + added, labels=counted, label_kind=kind, every=False)
+    return max((composed_nats(each, determinant) for each in uses), default=0.0)
 
 
 def upper_bound(value: float, digits: int = _DIGITS) -> str:

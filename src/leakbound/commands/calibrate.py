@@ -17,11 +17,11 @@ import typer
 from leakbound import storage
 from leakbound.accounting.risk import bound_text, naming_bound
 from leakbound.accounting.statement import OWN_NOISE, Statement, state, upper_bound
-from leakbound.channels.covariance import LARGE
+from leakbound.channels.covariance import LARGE, Moments
 from leakbound.commands import own_records, owners, record_options
 from leakbound.commands.files import refusing
 from leakbound.commands.guidance import write_guidance
-from leakbound.commands.terminal import counted, text_table
+from leakbound.commands.terminal import progress_bar, text_table
 from leakbound.engine.calibrations import Calibration, OwnMoments, warn_of_records
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Target
@@ -81,47 +81,57 @@ def calibrate_records(
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
     owner, uses, candidates = reading.owner, target_options.uses, target_options.candidates
-    private, others = own_records.read_both(path, public, reading)
-    whose = None if owner is None else owners.owners_of(private, owner)
-    most = 1 if whose is None else owners.most_records(private.values, whose)
+    private, public_records = own_records.read_both(path, public, reading)
+    most = 1 if owner is None else owners.most_records(private.values, owners.owners_of(private, owner))
     if out is not None:
         private = _for_workflow(out, private)
-        others = None if others is None else _for_workflow(out, others)
+        public_records = None if public_records is None else _for_workflow(out, public_records)
     weights = own_records.weights_of(box, shape or "natural", private)
-    source = others or private
+    source = public_records or private
     own_records.check_reachable(target, source)
-    calibrations = _calibrated([shape] if shape else _SHAPES, source, target, weights, most)
+    # The channels, and what all copies behind each reveal.
+    calibrations = _calibrate_shapes([shape] if shape else _SHAPES, source, target, weights, most)
     label_nats = owners.label_nats(private, most if owner is not None else None)
     about: Any = {"labels": label_nats, "owned": owner is not None, "most": most}
-    statements = [_stated(each, uses, to_private=others is None, **about) for each in calibrations]
+    statements = [
+        _state_copies(each, uses, to_private=public_records is None, **about) for each in calibrations
+    ]
     counts: Any = (uses, candidates, most)
     rows = [_row(*pair, private.unit, *counts) for pair in zip(calibrations, statements, strict=True)]
     compared = None
-    if others is not None:
+    if public_records is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
-            row["own"], compared = _compared(
+            row["own"], compared = _compare_with_public(
                 calibration, private, uses, accept_capacity, required=shape is not None
             )
     if out is not None:
-        _write(out, calibrations[0], covariance_of="members" if others is None else "aux")
-    moments = calibrations[0].moments
+        _write(out, calibrations[0], covariance_of="members" if public_records is None else "aux")
     facts = {
         "releases_of_an_owner": None if owner is None else most,
         "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
         "uses": uses,
-        "units": own_records.units(source),
-        "records": moments.count,
-        "compared": compared,
-        "shrinkage": moments.shrinkage,
-        "few_records": own_records.shrunk(moments),
-        "calibrated_to": own_records.calibrated_to(others),
-        "classes": private.counts,
-        "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
+        **_calibration_facts(calibrations[0].moments, private, public_records, compared),
         "candidates": candidates,
     }
     text = json.dumps({**facts, "shapes": rows}, indent=2) + "\n" if as_json else _table(facts, rows)
     sys.stdout.write(text)
     write_guidance(calibrations[0], target, source)
+
+
+def _calibration_facts(
+    moments: Moments, private: Collection, public_records: Collection | None, compared: int | None
+) -> dict[str, Any]:
+    """Return the facts about records and calibration that all channels share, as plain values."""
+    return {
+        "units": own_records.units(public_records or private),
+        "records": moments.count,
+        "compared": compared,
+        "shrinkage": moments.shrinkage,
+        "few_records": own_records.shrinkage_note(moments),
+        "calibrated_to": own_records.calibration_source(public_records),
+        "classes": private.counts,
+        "mse_mean": private.unit**2 * moments.total_variance / moments.dimension,
+    }
 
 
 def _spectrum_of(out: Path) -> Path:
@@ -150,7 +160,7 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
     return replace(collection, values=2 * (collection.values * np.float32(collection.unit)) - 1, unit=0.5)
 
 
-def _calibrated(
+def _calibrate_shapes(
     shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None, most: int
 ) -> list[Calibration]:
     """Find the channel of least noise of each shape that meets the target, for ``most`` releases of an owner together.
@@ -161,7 +171,7 @@ def _calibrated(
     moments = own_records.moments_of(source)
     target = own_records.in_units(target, source)
     calibrations = []
-    with counted("calibrating", len(shapes)) as each:
+    with progress_bar("calibrating", len(shapes)) as each:
         for name in shapes:
             shape = SHAPES.get(name)
             with refusing(target):
@@ -169,12 +179,12 @@ def _calibrated(
                 planned = owners.for_owners(target, source.values, name, weights, most)
                 calibrations.append(planned.solve(shape, spectrum, moments, planned.uses or 1))
             each(1)
-    with own_records.warned():
+    with own_records.command_line_warnings():
         warn_of_records(source.values, calibrations[0])
     return calibrations
 
 
-def _compared(
+def _compare_with_public(
     calibration: Calibration, private: Collection, uses: int, accepted: float | None, *, required: bool
 ) -> tuple[float | None, int]:
     """Compare the user's records with the public ones that a channel is calibrated to.
@@ -193,9 +203,9 @@ def _compared(
         compared = OwnMoments(calibration, uses, accepted)
     except GuaranteeError as error:
         raise typer.BadParameter(f"--{str(error).replace('_', '-', 1)}") from error
-    with own_records.warned():
+    with own_records.command_line_warnings():
         try:
-            compared.check(compared.chosen(values))
+            compared.check(compared.sample(values))
             calibration.check_directions(values)
         except GuaranteeError as error:
             reason = own_records.with_options(str(error))
@@ -210,7 +220,7 @@ def _compared(
     return None if capacity.nats == math.inf else capacity.rounded, capacity.records
 
 
-def _stated(
+def _state_copies(
     calibration: Calibration, uses: int, *, labels: float | None, owned: bool, most: int, to_private: bool
 ) -> Statement:
     """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner."""
@@ -251,7 +261,7 @@ def _write(out: Path, calibration: Calibration, *, covariance_of: str) -> None:
     reached = {"reached": repr(calibration.information(1)), **source}
     spectrum = calibration.spectrum
     channel = calibration.channel
-    with own_records.not_replaced(out):
+    with own_records.refuse_overwriting(out):
         storage.write_arrays(
             _spectrum_of(out), spectrum.arrays(), spectrum.metadata() | source, replace=False
         )
@@ -287,7 +297,7 @@ def _table(facts: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     ]
     if facts["few_records"]:
         lines.append(facts["few_records"])
-    if facts["calibrated_to"] == own_records.calibrated_to(None):
+    if facts["calibrated_to"] == own_records.calibration_source(None):
         lines.append(
             "no bound holds against whoever knows the other records; protect takes this as --calibrate-to-own"
         )

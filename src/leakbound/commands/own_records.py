@@ -24,7 +24,7 @@ from leakbound.channels.shapes import box_weights
 from leakbound.commands import owners
 from leakbound.commands.files import check_outputs, refusing
 from leakbound.commands.record_options import Box, ReadingOptions, TargetOptions
-from leakbound.commands.terminal import counted
+from leakbound.commands.terminal import progress_bar
 from leakbound.engine.calibrations import Progress, unlike_units
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.targets import Capacity, Identification, Leakage, Reconstruction, Target
@@ -99,7 +99,7 @@ _warnings: ContextVar[list[str] | None] = ContextVar("warnings", default=None)
 
 
 @contextmanager
-def noted() -> Iterator[list[str]]:
+def collected_warnings() -> Iterator[list[str]]:
     """Collect the warnings that are written meanwhile, in the words that a file may hold."""
     said: list[str] = []
     token = _warnings.set(said)
@@ -141,25 +141,30 @@ def read_both(
     """
     if public is not None and public.exists() and path.exists() and public.samefile(path):
         raise typer.BadParameter(f"--public {public}: these are the records to protect; name others")
-    private, others = _read_each(path, public, reading, labelled=labelled)
+    private, public_records = _read_each(path, public, reading, labelled=labelled)
     scaled = private.kind == "table" if reading.standardize is None else reading.standardize
     _warn_columns(private, scaled)
     if private.labels is not None and private.classes:
         table = private.kind == "table" and private.values.ndim == 2
         columns = dict(zip(private.names, private.values.T, strict=True)) if table else {}
         say_classes(path, private.classes, private.labels, columns)
-    if public is None or others is None:
+    if public is None or public_records is None:
         _check_size(path, len(private), private.values.shape[1:])
         return private.standardized(private) if scaled else private, None
-    _check_size(public, len(others), others.values.shape[1:])
-    _check_forms(path, private, public, others)
+    _check_size(public, len(public_records), public_records.values.shape[1:])
+    _check_forms(path, private, public, public_records)
     if scaled:
-        private, others = private.standardized(others), others.standardized(others)
+        private, public_records = (
+            private.standardized(public_records),
+            public_records.standardized(public_records),
+        )
     from leakbound.engine.identity import refuse_shared
 
     with refusing(f"--public {public}", GuaranteeError):
-        refuse_shared(others.values.reshape(len(others), -1), private.values.reshape(len(private), -1))
-    return private, others
+        refuse_shared(
+            public_records.values.reshape(len(public_records), -1), private.values.reshape(len(private), -1)
+        )
+    return private, public_records
 
 
 def _read_each(
@@ -173,28 +178,31 @@ def _read_each(
     if public is None or not (reading.categories or reading.missing):
         private = _read(path, reading, labelled=labelled)
         return private, None if public is None else _read(public, reading, labelled=labelled, public=True)
-    others = _read(public, reading, labelled=labelled, public=True)
-    return _read(path, reading, labelled=labelled, encoding=others.encoding), others
+    public_records = _read(public, reading, labelled=labelled, public=True)
+    return _read(path, reading, labelled=labelled, encoding=public_records.encoding), public_records
 
 
-def _check_forms(path: Path, private: Collection, public: Path, others: Collection) -> None:
+def _check_forms(path: Path, private: Collection, public: Path, public_records: Collection) -> None:
     """Check that public records have the form, the columns and the units of the user's.
 
     Raises:
         BadParameter: If they do not.
     """
-    if others.pictures != private.pictures or others.values.shape[1:] != private.values.shape[1:]:
+    if (
+        public_records.pictures != private.pictures
+        or public_records.values.shape[1:] != private.values.shape[1:]
+    ):
         raise typer.BadParameter(
-            f"--public {public}: holds {_form(others)}, {path} holds {_form(private)}; both need one form: "
+            f"--public {public}: holds {_form(public_records)}, {path} holds {_form(private)}; both need one form: "
             "convert one, or give --resize and --color"
         )
-    if others.names != private.names and private.kind == others.kind == "table":
+    if public_records.names != private.names and private.kind == public_records.kind == "table":
         raise typer.BadParameter(
-            f"--public {public}: its columns are {shown(others.names)}, not {shown(private.names)}; both "
+            f"--public {public}: its columns are {shown(public_records.names)}, not {shown(private.names)}; both "
             "need the same in the same order"
         )
     if not private.pictures:
-        _check_units(private, others)
+        _check_units(private, public_records)
 
 
 def _read(
@@ -216,7 +224,7 @@ def _read(
     """
     if len(files := _shards(path)) > 1:
         sys.stderr.write(f"leakbound: {path}: one table in {len(files)} files, all of which are read\n")
-    with counted(f"reading {path}", None) as each:
+    with progress_bar(f"reading {path}", None) as each:
         collection = read_as(
             path,
             reading,
@@ -417,7 +425,7 @@ def with_options(message: str) -> str:
 
 
 @contextmanager
-def warned() -> Iterator[None]:
+def command_line_warnings() -> Iterator[None]:
     """Write warnings about the records in the form of the command line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -448,7 +456,7 @@ def check_absent(*paths: Path) -> None:
 
 
 @contextmanager
-def not_replaced(path: Path) -> Iterator[None]:
+def refuse_overwriting(path: Path) -> Iterator[None]:
     """Refuse a file that has appeared since :func:`check_absent`.
 
     Raises:
@@ -482,7 +490,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
 
 
-def shrunk(moments: Moments) -> str | None:
+def shrinkage_note(moments: Moments) -> str | None:
     """Say what few records mean for a covariance, None if they are not few."""
     if not moments.shrinkage:
         return None
@@ -493,7 +501,7 @@ def shrunk(moments: Moments) -> str | None:
     )
 
 
-def calibrated_to(public: Collection | None) -> str:
+def calibration_source(public: Collection | None) -> str:
     """Describe the records that the noise is calibrated to."""
     return "the records themselves" if public is None else "public records"
 

@@ -113,10 +113,10 @@ def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
     from leakbound.records.records import first_copies
 
     records = first_copies(values).tolist()
-    times, held = Counter(records), defaultdict(set)
+    times, of_owners = Counter(records), defaultdict(set)
     for record, owner in zip(records, owners, strict=True):
-        held[owner].add(record)
-    return max(sum(times[record] for record in of_owner) for of_owner in held.values())
+        of_owners[owner].add(record)
+    return max(sum(times[record] for record in of_owner) for of_owner in of_owners.values())
 
 
 def label_nats(private: Collection, most: int | None) -> float | None:

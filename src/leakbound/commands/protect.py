@@ -20,7 +20,7 @@ from leakbound.channels.observed import rounded_up
 from leakbound.commands import own_records, record_options
 from leakbound.commands.files import check_outputs, refusing
 from leakbound.commands.guidance import write_guidance
-from leakbound.commands.terminal import counted
+from leakbound.commands.terminal import progress_bar
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.sheets import digest
 from leakbound.storage.seals import created
@@ -39,7 +39,7 @@ _ROUNDED = (
     "images hold 256 levels: noisy values are clipped to black and white and rounded after the release, so no bound "
     "gets worse; but the remaining noise is no longer the channel's: take --values npy for what was released"
 )
-_LAW = (
+_ONE_OF_BOTH = (
     "give either --public PATH, records that an attacker may know, or --calibrate-to-own, which makes the "
     "noise a statistic of the given records, so that no bound holds against whoever knows the other records"
 )
@@ -108,7 +108,7 @@ def protect(
     """
     target = own_records.target_of(target_options)
     if (public is not None) == calibrate_to_own:
-        raise typer.BadParameter(_LAW)
+        raise typer.BadParameter(_ONE_OF_BOTH)
     own_records.check_new_folder(out)
     check_outputs(out / STATEMENT)
     if out.resolve().is_relative_to(path.resolve()):
@@ -121,27 +121,27 @@ def protect(
         sheets.check(sheet, out)
     owner = reading.owner
     limit = sheets.limit_of(target, owned=owner is not None)
-    with own_records.noted() as warnings:
-        private, others = own_records.read_both(path, public, reading)
-        own_records.check_reachable(target, others or private)
+    with own_records.collected_warnings() as warnings:
+        private, public_records = own_records.read_both(path, public, reading)
+        own_records.check_reachable(target, public_records or private)
         weights = own_records.weights_of(box, shape, private)
-        whose = None if owner is None else owners.owners_of(private, owner)
-        group = 1 if whose is None else max(Counter(whose).values())
-        if whose is not None:
-            most = owners.most_records(private.values, whose)
-            target = owners.for_owners(target, (others or private).values, shape, weights, most)
+        owner_names = None if owner is None else owners.owners_of(private, owner)
+        group = 1 if owner_names is None else max(Counter(owner_names).values())
+        if owner_names is not None:
+            most = owners.most_records(private.values, owner_names)
+            target = owners.for_owners(target, (public_records or private).values, shape, weights, most)
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
-        engine = _engine(private, others, target, accept_capacity=accept_capacity, **options)
+        engine = _make_engine(private, public_records, target, accept_capacity=accept_capacity, **options)
         engine.labels.names = [f"{private.column!r} {name!r}" for name in private.classes] or None
         if private.pictures and values == "png":
             _refuse_originals(engine, private)
-        released, copies = _released(engine, private, whose)
+        released, copies = _noisy_copies(engine, private, owner_names)
         with created(out) as folder:
             written = _write(folder, private, released, values)
-            write_guidance(engine.calibration, target, others or private)
+            write_guidance(engine.calibration, target, public_records or private)
             _warn_of_noise(engine, private, seed)
             statement = {
-                **_statement(engine, private, others, target_options.candidates, copies, group),
+                **_statement(engine, private, public_records, target_options.candidates, copies, group),
                 "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
                 "written": written,
                 "warnings": warnings,
@@ -149,10 +149,10 @@ def protect(
             }
             storage.write_json(folder / STATEMENT, statement, sealed=False)
     if sheet is not None:
-        people = None if whose is None else len({*whose})
+        people = None if owner_names is None else len({*owner_names})
         sheets.of_copies(sheet, statement, path, out, people, limit)
     sys.stdout.write(_text(statement, out))
-    if others is not None and (capacity := engine.own_capacity) is not None:
+    if public_records is not None and (capacity := engine.own_capacity) is not None:
         sys.stdout.write(
             f"by the moments of {capacity.records} different given records all planned copies reveal "
             f"{capacity.rounded:g} nats about the values of a record; this number is in no file, keep it to yourself\n"
@@ -185,7 +185,9 @@ def _warn_of_noise(engine: ChannelEngine, private: Collection, seed: int | None)
         own_records.warn(f"--seed {seed}: {_SEEDED}", _SEEDED)
 
 
-def _engine(private: Collection, public: Collection | None, target: Any, **options: Any) -> ChannelEngine:
+def _make_engine(
+    private: Collection, public: Collection | None, target: Any, **options: Any
+) -> ChannelEngine:
     """Make the engine for the records, calibrated to the public ones or to themselves."""
     import torch
 
@@ -193,7 +195,8 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
     from leakbound.records.collection import WHITE
 
     source = private if public is None else public
-    with counted(f"calibrating {options['shape']} noise", None), refusing(target), own_records.warned():
+    title = f"calibrating {options['shape']} noise"
+    with progress_bar(title, None), refusing(target), own_records.command_line_warnings():
         return ChannelEngine.for_data(
             torch.from_numpy(source.values),
             own_records.in_units(target, source),
@@ -205,8 +208,8 @@ def _engine(private: Collection, public: Collection | None, target: Any, **optio
         )
 
 
-def _released(
-    engine: ChannelEngine, private: Collection, whose: Sequence[str] | None
+def _noisy_copies(
+    engine: ChannelEngine, private: Collection, owner_names: Sequence[str] | None
 ) -> tuple[Iterator[np.ndarray], int]:
     """Return noisy copies of all records, the same one for equal records, and how many equal an earlier record.
 
@@ -218,28 +221,24 @@ def _released(
     from leakbound.records.records import first_copies
 
     labels = private.labels if private.classes else None
-    if whose is not None:
-        return _noisy(engine, private.values, private.origin, labels, whose), 0
+    if owner_names is not None:
+        return _release(engine, private.values, private.origin, labels, owner_names), 0
     alone, which = np.unique(first_copies(private.values), return_inverse=True)
     if len(alone) == len(which):
-        return _noisy(engine, private.values, private.origin, labels), 0
-    rows = np.concatenate([*_noisy(engine, private.values[alone], private.origin, _chosen(labels, alone))])
-    if labels is not None and len(others := np.flatnonzero(labels != labels[alone][which])):
-        engine.count_labels(torch.from_numpy(private.values[others]), labels[others].tolist())
+        return _release(engine, private.values, private.origin, labels), 0
+    labels_alone = None if labels is None else labels[alone]
+    rows = np.concatenate([*_release(engine, private.values[alone], private.origin, labels_alone)])
+    if labels is not None and len(relabelled := np.flatnonzero(labels != labels[alone][which])):
+        engine.count_labels(torch.from_numpy(private.values[relabelled]), labels[relabelled].tolist())
     return (rows[row : row + 1] for row in which), len(which) - len(alone)
 
 
-def _chosen(labels: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    """Return the labels of some rows, if there are labels."""
-    return None if labels is None else labels[rows]
-
-
-def _noisy(
+def _release(
     engine: ChannelEngine,
     values: np.ndarray,
     origin: Path,
     labels: np.ndarray | None,
-    whose: Sequence[str] | None = None,
+    owner_names: Sequence[str] | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield a noisy copy of each record, batch by batch, in the units of the records.
 
@@ -253,9 +252,9 @@ def _noisy(
     released = [values] if labels is None else [values, labels]
     loader = DataLoader(TensorDataset(*map(torch.from_numpy, released)), batch_size=size)
     at = 0
-    with counted("releasing", len(values)) as each, own_records.warned():
+    with progress_bar("releasing", len(values)) as each, own_records.command_line_warnings():
         try:
-            for batch, *_ in engine.protect(loader, owner=whose):
+            for batch, *_ in engine.protect(loader, owner=owner_names):
                 yield batch.numpy()
                 at += len(batch)
                 each(len(batch))
@@ -316,18 +315,18 @@ def _statement(
     # Errors after copies of other channels are not computed.
     alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
-    shown: Callable[[float], float] = rounded_up if public is None else float
+    stated: Callable[[float], float] = rounded_up if public is None else float
     deviations = own_records.deviations(channel)
     return {
         "leakbound": __version__,
         "channel": {
             "shape": channel.shape,
-            "capacity": shown(calibration.information(1)),
-            "std": {name: shown(private.unit * value) for name, value in deviations.items()},
+            "capacity": stated(calibration.information(1)),
+            "std": {name: stated(private.unit * value) for name, value in deviations.items()},
             "units": own_records.units(private),
-            "calibrated_to": own_records.calibrated_to(public),
+            "calibrated_to": own_records.calibration_source(public),
             "records": moments.count,
-            "shrinkage": shown(moments.shrinkage),
+            "shrinkage": stated(moments.shrinkage),
         },
         "noise": "secure" if engine.secure else "seeded",
         "uses": leakage.fresh_uses,
@@ -338,23 +337,23 @@ def _statement(
         "class_counts": private.counts,
         "planned": {
             "uses": planned,
-            "values": shown(calibration.information(planned)),
-            "record": shown(calibration.information(planned) + (leakage.labels or 0.0)),
+            "values": stated(calibration.information(planned)),
+            "record": stated(calibration.information(planned) + (leakage.labels or 0.0)),
         },
         "leakage": {
-            "record": shown(leakage.record),
-            "values": shown(leakage.joint),
+            "record": stated(leakage.record),
+            "values": stated(leakage.joint),
             "label": leakage.labels or 0.0,
-            "all_records": shown(leakage.dataset),
-            "mse_linear": shown(private.unit**2 * calibration.linear_error(leakage.fresh_uses))
+            "all_records": stated(leakage.dataset),
+            "mse_linear": stated(private.unit**2 * calibration.linear_error(leakage.fresh_uses))
             if alone
             else None,
-            "mse_mean": shown(private.unit**2 * calibration.linear_error(0)),
-            "identification": shown(naming_bound(leakage.joint, candidates)),
+            "mse_mean": stated(private.unit**2 * calibration.linear_error(0)),
+            "identification": stated(naming_bound(leakage.joint, candidates)),
             "candidates": candidates,
         },
         "statement": statement.numbers(),
-        "assumed": list(_assumed(engine, private, public, copies)),
+        "assumed": list(_assumptions(engine, private, public, copies)),
     }
 
 
@@ -369,10 +368,10 @@ def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Accou
     return state("the noisy copies", added=leakage.joint, **facts)
 
 
-def _assumed(
+def _assumptions(
     engine: ChannelEngine, private: Collection, public: Collection | None, copies: int
 ) -> Iterator[str]:
-    """Yield the assumptions of the numbers, one sentence each."""
+    """Yield what the numbers rest on, one sentence each."""
     moments = engine.calibration.moments
     count = moments.count
     uses = engine.target.uses or 1
@@ -383,7 +382,7 @@ def _assumed(
         )
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
-    if few := own_records.shrunk(moments):
+    if few := own_records.shrinkage_note(moments):
         yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
     planned = f"of the {uses} that are planned " if uses > 1 and not engine.leakage().owned else ""

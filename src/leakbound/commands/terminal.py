@@ -36,7 +36,7 @@ def text_table(rows: Iterable[Sequence[str]], left: int = 1) -> str:
 
 
 @contextmanager
-def counted(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show progress, and yield the function that advances it.
 
     Args:

@@ -313,9 +313,7 @@ def _of_frame(
     problems = [*columns.problems, *in_holes]
     if missing != "drop" and absent.any():
         problems.append(f"row {int(absent.argmax())}: {label!r} is missing")
-    if problems:
-        said = problems[0] if len(problems) == 1 else "\n  - ".join([f"{len(problems)} problems:", *problems])
-        raise DatasetError(f"{path}: {said}")
+    _refuse(path, problems)
     values = np.column_stack([*flat.values()]) if flat else np.zeros((len(table), 0))
     _check_no_tokens(path, values[:, None])
     numbers = _checked_size(path, values[:, None], [*flat])[:, 0]
@@ -327,12 +325,7 @@ def _of_frame(
         rows = ~(holes.any(axis=1) | absent)
         numbers = _checked_size(path, numbers[rows][:, None], [*flat])[:, 0]
     elif missing == "median":
-        if medians is not None and medians.n_features_in_ != len(flat):
-            raise DatasetError(
-                f"{path}: has {len(flat)} columns of values, the public records {medians.n_features_in_}; both need "
-                "the same in the same order"
-            )
-        medians = medians or SimpleImputer(strategy="median").fit(numbers)
+        medians = _fitted_medians(path, numbers, medians)
         numbers = medians.transform(numbers)
     # Labels as classes, and the form of copies.
     order = classes_of.dictionary.to_pylist() if getattr(classes_of.type, "ordered", False) else None
@@ -352,6 +345,28 @@ def _of_frame(
         filled=int(holes.sum()) if missing == "median" else 0,
         rows=None if rows.all() else np.flatnonzero(rows),
     )
+
+
+def _refuse(path: Path | str, problems: Sequence[str]) -> None:
+    """Refuse a table with problems, all of which the message lists."""
+    if problems:
+        said = problems[0] if len(problems) == 1 else "\n  - ".join([f"{len(problems)} problems:", *problems])
+        raise DatasetError(f"{path}: {said}")
+
+
+def _fitted_medians(path: Path | str, numbers: np.ndarray, medians: SimpleImputer | None) -> SimpleImputer:
+    """Return the medians of the public records, or of these numbers without any.
+
+    Raises:
+        DatasetError: If the public records have another number of columns.
+    """
+    columns = numbers.shape[1]
+    if medians is not None and medians.n_features_in_ != columns:
+        raise DatasetError(
+            f"{path}: has {columns} columns of values, the public records {medians.n_features_in_}; both need "
+            "the same in the same order"
+        )
+    return medians or SimpleImputer(strategy="median").fit(numbers)
 
 
 def _check_names(frame: Frame, label: str, exclude: Sequence[str], categories: Sequence[str]) -> None:
@@ -448,21 +463,36 @@ def _numbers(name: str, column: pa.Array) -> dict[str, np.ndarray]:
         return {name: np.full(len(column), np.nan)}
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if any(is_kind(kind) for is_kind in lists):
-        lengths = pc.list_value_length(column)
-        if column.null_count or pc.count_distinct(lengths).as_py() > 1:
-            raise DatasetError(
-                f"column {name!r} holds lists of different lengths; columns need one: pad or shorten them, or leave it "
-                f"out: --exclude {name!r}"
-            )
-        inner = _numbers(name, pc.list_flatten(column))
-        width = lengths[0].as_py()
-        return {
-            f"{name}[{place}]{rest.removeprefix(name)}": values[place::width]
-            for place in range(width)
-            for rest, values in inner.items()
-        }
-    if pa.types.is_temporal(kind):
+        return _numbers_of_lists(name, column)
+    raise _no_numbers(name, column)
+
+
+def _numbers_of_lists(name: str, column: pa.Array) -> dict[str, np.ndarray]:
+    """Return the numbers of each place of a column's lists, by name.
+
+    Raises:
+        DatasetError: If lists differ in length, or hold something else.
+    """
+    lengths = pc.list_value_length(column)
+    if column.null_count or pc.count_distinct(lengths).as_py() > 1:
         raise DatasetError(
+            f"column {name!r} holds lists of different lengths; columns need one: pad or shorten them, or leave it "
+            f"out: --exclude {name!r}"
+        )
+    inner = _numbers(name, pc.list_flatten(column))
+    width = lengths[0].as_py()
+    return {
+        f"{name}[{place}]{rest.removeprefix(name)}": values[place::width]
+        for place in range(width)
+        for rest, values in inner.items()
+    }
+
+
+def _no_numbers(name: str, column: pa.Array) -> DatasetError:
+    """Return the error of a column that holds no numbers, with what makes numbers of its values."""
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        return DatasetError(
             f"column {name!r} holds times ({kind}), and only numbers can get noise: make numbers of them, e.g. "
             f"(frame[{name!r}] - frame[{name!r}].min()).dt.total_seconds(), or leave it out: --exclude {name!r}"
         )
@@ -476,7 +506,7 @@ def _numbers(name: str, column: pa.Array) -> dict[str, np.ndarray]:
             )
         elif count <= _MOST_CATEGORIES:
             remedy = f"--categories {name!r} makes columns of 0 and 1 of its {count} texts; {remedy}"
-    raise DatasetError(
+    return DatasetError(
         f"column {name!r} holds {first}, and only numbers can get noise: {remedy} or leave it out: --exclude {name!r}"
     )
 

@@ -114,7 +114,7 @@ def _limits_of(run: str, configfile: Path, confidence: float) -> tuple[list["Evi
 
     table = job_list(load(configfile)).table
     root = Path(table.config.root)
-    attacks = _demonstrating(table, run, configfile)
+    attacks = _demonstrating_attacks(table, run, configfile)
     files = {name: output(root, "attack", f"{run}/{name}", "rows") for name in attacks}
     if missing := [str(path) for path in files.values() if not path.is_file()]:
         raise typer.BadParameter(
@@ -131,7 +131,7 @@ def _limits_of(run: str, configfile: Path, confidence: float) -> tuple[list["Evi
     return evidence(rows, scores, leakage, confidence, uploads), statements
 
 
-def _demonstrating(table: RunTable, run: str, configfile: Path) -> list[str]:
+def _demonstrating_attacks(table: RunTable, run: str, configfile: Path) -> list[str]:
     """List the attacks on a run that demonstrate leakage.
 
     Raises:

@@ -24,7 +24,7 @@ from leakbound.accounting.statement import Statement
 from leakbound.commands import own_records, owners
 from leakbound.commands.files import refusing
 from leakbound.commands.record_options import ReadingOptions
-from leakbound.commands.terminal import counted, text_table
+from leakbound.commands.terminal import progress_bar, text_table
 from leakbound.records.arrays import is_array_file, read_arrays
 from leakbound.records.records import DatasetError
 from leakbound.registry import nearest_path
@@ -119,7 +119,7 @@ def audit_checkpoint(
         references = ReferenceScores(*_arrays("references", files.references, ("members", "others"), inside))
     if files.canaries is not None:
         canaries = _arrays("canaries", files.canaries, ("records", "labels", "included"))
-    with counted("scoring records", None) as each:
+    with progress_bar("scoring records", None) as each:
         audit = audit_network(
             _score(files, each),
             members,
@@ -134,7 +134,7 @@ def audit_checkpoint(
     if out is not None:
         from leakbound_lab.figures.report.page import audit_page
 
-        with own_records.not_replaced(out):
+        with own_records.refuse_overwriting(out):
             storage.write_text(out, audit_page(facts), sealed=False, replace=False)
     for warning in audit.warnings:
         sys.stderr.write(f"leakbound: warning: {warning}\n")
@@ -158,23 +158,22 @@ def _records(files: NetworkFiles, reading: ReadingOptions) -> list[tuple[Any, ..
         if path.is_dir() or (path.is_file() and not is_array_file(path)):
             values_alone = owners.without_owner_column(path, reading)
             with refusing(f"--{option}", DatasetError):
-                held = own_records.read_as(path, values_alone, labelled=True)
+                collection = own_records.read_as(path, values_alone, labelled=True)
             pairs.append(
                 (
-                    held.values,
-                    np.asarray(held.labels),
-                    *(() if owner is None else (owners.owners_of(held, owner),)),
+                    collection.values,
+                    np.asarray(collection.labels),
+                    *(() if owner is None else (owners.owners_of(collection, owner),)),
                 )
             )
-            own_records.say_classes(path, held.classes, pairs[-1][1], {})
-            forms.append(
-                f"classes {shown(held.classes)}, columns {shown(held.names if held.kind == 'table' else ())}"
-            )
+            own_records.say_classes(path, collection.classes, pairs[-1][1], {})
+            columns = collection.names if collection.kind == "table" else ()
+            forms.append(f"classes {shown(collection.classes)}, columns {shown(columns)}")
         else:
             with refusing(f"--{option}", DatasetError):
                 arrays = read_arrays(path, labelled=True)
-            whose = () if owner is None else (owners.owners_at(path, owner, len(arrays.values)),)
-            pairs.append((arrays.values, np.asarray(arrays.labels), *whose))
+            names = () if owner is None else (owners.owners_at(path, owner, len(arrays.values)),)
+            pairs.append((arrays.values, np.asarray(arrays.labels), *names))
             forms.append("arrays")
     if forms[0] != forms[1]:
         raise typer.BadParameter(
@@ -197,9 +196,9 @@ def _one_of_each_owner(
             f"--others {files.others}: {shown(sorted(both))} also own records of --members {files.members}, so the "
             "network knows them; leave their records out"
         )
-    for values, labels, whose in (members, others):
-        rows = owners.one_of_each(whose, seed)
-        yield (values[rows], labels[rows]), max(Counter(whose).values())
+    for values, labels, names in (members, others):
+        rows = owners.one_of_each(names, seed)
+        yield (values[rows], labels[rows]), max(Counter(names).values())
 
 
 def _statement_of(bound: StatedBound | None, group: int, *, owned: bool) -> Statement | None:
@@ -230,17 +229,17 @@ def _arrays(option: str, path: Path, names: Sequence[str], more: Sequence[str] =
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files} if hasattr(file, "files") else {}
+            arrays = {name: file[name] for name in file.files} if hasattr(file, "files") else {}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise typer.BadParameter(
             f"--{option} {path}: cannot be read as .npz: {error}{nearest_path(path)}"
         ) from error
-    if missing := [name for name in names if name not in held]:
+    if missing := [name for name in names if name not in arrays]:
         raise typer.BadParameter(
-            f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(held) or 'no names'}): "
+            f"--{option} {path}: lacks {', '.join(missing)} (it holds {', '.join(arrays) or 'no names'}): "
             f"write it by numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
         )
-    return tuple(held.get(name) for name in (*names, *more))
+    return tuple(arrays.get(name) for name in (*names, *more))
 
 
 def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.ndarray, np.ndarray], Any]:
@@ -271,7 +270,7 @@ def _score(files: NetworkFiles, each: Callable[[int], None]) -> Callable[[np.nda
     def score(records: np.ndarray, labels: np.ndarray) -> Any:
         """Score records, and show errors of the script with their lines."""
         each(len(records))
-        with _errors_shown(f"--script {files.script}: failed on {len(records)} records"):
+        with _refusing_errors(f"--script {files.script}: failed on {len(records)} records"):
             return function(network, records, labels)
 
     return score
@@ -286,7 +285,7 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.absolute().parent))
-    with _errors_shown(f"--script {path}: failed"):
+    with _refusing_errors(f"--script {path}: failed"):
         spec.loader.exec_module(module)
     return module
 
@@ -298,7 +297,7 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
         BadParameter: If the script has no ``load`` and the checkpoint contains more than weights.
     """
     if callable(load := getattr(module, "load", None)):
-        with _errors_shown(f"--checkpoint {checkpoint}: load of the script failed"):
+        with _refusing_errors(f"--checkpoint {checkpoint}: load of the script failed"):
             return load(checkpoint)
     import torch
 
@@ -312,8 +311,8 @@ def _network(module: ModuleType, checkpoint: Path) -> Any:
 
 
 @contextmanager
-def _errors_shown(what: str) -> Iterator[None]:
-    """Show the traceback of an error of the user's code, and end with one sentence. What it prints is no result.
+def _refusing_errors(what: str) -> Iterator[None]:
+    """Turn an error of the user's code into a refusal, after its traceback. What the code prints is no result.
 
     Raises:
         BadParameter: If the code fails, or ends the program.
@@ -356,8 +355,8 @@ def _measure(
     name: str, attacker: str, guessing: float, interval: Any, needed: int | None = None
 ) -> dict[str, Any]:
     """Return a measured value with its interval, or the number of non-members that it needs."""
-    shown = {"value": None, "low": None, "high": None} if interval is None else asdict(interval)
-    return {"measure": name, "attacker": attacker, "guessing": guessing, **shown, "others_needed": needed}
+    values = {"value": None, "low": None, "high": None} if interval is None else asdict(interval)
+    return {"measure": name, "attacker": attacker, "guessing": guessing, **values, "others_needed": needed}
 
 
 def _text(facts: Mapping[str, Any], out: Path | None) -> str:

@@ -38,7 +38,7 @@ from leakbound_lab.config.reading import config_of, load
 from leakbound_lab.config.training import TrainingConfig
 from leakbound_lab.config.whole import Config
 from leakbound_lab.datasets import Drawing, ImageDataset, Split, prepare
-from leakbound_lab.datasets.records import joined_groups, numbered_owners
+from leakbound_lab.datasets.records import join_groups, number_owners
 from leakbound_lab.jobs.job_costs import job_cost, wall_seconds
 from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.unit_costs import PACKAGED, STEP_RECORDS, UnitCosts, read_costs
@@ -146,7 +146,12 @@ def compare(
         try:
             images, folder = _records_of(records, home, reading, standardize, seed)
             dataset = replace(images, label_nats=label_nats), folder
-            _store(target, _configured(records, preset, dataset, minutes, jobs, **attacked), folder, inputs)
+            _store(
+                target,
+                _new_configuration(records, preset, dataset, minutes, jobs, **attacked),
+                folder,
+                inputs,
+            )
         except BaseException:
             shutil.rmtree(home / "records", ignore_errors=True)
             with suppress(OSError):  # nothing was written, unless the folder was there before
@@ -194,18 +199,18 @@ def _preset(name: str | None, records: str) -> str:
         BadParameter: If it is no name of a folder.
     """
     plain = unicodedata.normalize("NFKD", Path(records).stem).encode("ascii", "ignore").decode()
-    chosen = name or "compare_" + (re.sub(r"\W+", "_", plain).strip("_").lower()[:50] or "records")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", chosen):
+    preset = name or "compare_" + (re.sub(r"\W+", "_", plain).strip("_").lower()[:50] or "records")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", preset):
         raise typer.BadParameter(
-            f"--name {chosen!r}: give lower-case letters, digits, _ and -, e.g. compare_photos"
+            f"--name {preset!r}: give lower-case letters, digits, _ and -, e.g. compare_photos"
         )
-    return chosen
+    return preset
 
 
-def _configured(
+def _new_configuration(
     records: str, preset: str, copy: tuple[OwnImages, Path | None], minutes: float, jobs: int, **attacked: Any
 ) -> dict[str, Any]:
-    """Make the values of a new configuration, with as many replicas as the time allows.
+    """Return the values of a new configuration, with as many replicas as the time allows.
 
     Raises:
         BadParameter: If there are too few records, or not enough time for a comparison that can decide
@@ -213,13 +218,13 @@ def _configured(
     """
     images, folder = copy
     if images.count < comparing.LEAST_RECORDS:
-        held = images.count + images.test
+        count = images.count + images.test
         raise typer.BadParameter(
-            f"{records}: holds {held} records; a comparison needs {comparing.LEAST_RECORDS} besides those for "
-            f"tests, {math.ceil(comparing.LEAST_RECORDS * held / images.count)} in all"
+            f"{records}: holds {count} records; a comparison needs {comparing.LEAST_RECORDS} besides those for "
+            f"tests, {math.ceil(comparing.LEAST_RECORDS * count / images.count)} in all"
         )
     _check_owners(records, images)
-    prepared = _prepared(images, folder, attacked["seed"])
+    prepared = _prepare_copy(images, folder, attacked["seed"])
     if images.label_nats is not None:
         with refusing("--label-nats"):
             RandomizedResponse.calibrate(len(prepared.classes), images.label_nats)
@@ -277,7 +282,7 @@ def _records_of(
 
     folder = home / "records"
     if is_table(record_options.path_of(records)):
-        return _copied_table(records, folder, reading, standardize), folder
+        return _copy_table(records, folder, reading, standardize), folder
     if reading.resize not in (None, *comparing.SIDES):
         raise typer.BadParameter(
             f"--resize {reading.resize}: a comparison computes covariances of all values, so give one of "
@@ -285,14 +290,14 @@ def _records_of(
             "these"
         )
     if records != _EMBEDDED:
-        return _copied_images(records, folder, reading, seed), folder
+        return _copy_images(records, folder, reading, seed), folder
     if reading.owner is not None:
         raise typer.BadParameter(f"--owner {reading.owner}: nobody knows whose the {_EMBEDDED} are")
     digits = ORIGINALS[_EMBEDDED]
     return OwnImages(_EMBEDDED, _EMBEDDED, digits.train, digits.test, 8, 8), None
 
 
-def _copied_table(records: str, folder: Path, reading: _ReadingOptions, standardize: bool) -> OwnImages:
+def _copy_table(records: str, folder: Path, reading: _ReadingOptions, standardize: bool) -> OwnImages:
     """Copy a table, and return facts about its records."""
     from leakbound.records.tables import load_table
     from leakbound_lab.datasets.own import copy_table
@@ -306,10 +311,10 @@ def _copied_table(records: str, folder: Path, reading: _ReadingOptions, standard
         path, reading.label, exclude, categories=reading.categories or (), missing=reading.missing
     )
     changed = bool(reading.exclude or reading.categories or reading.missing)
-    whose = {}
+    owner_columns = {}
     if owner is not None:
-        whose = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
-    name, train, test = copy_table(folder, table, changed=changed, owners=whose)
+        owner_columns = {owner: owners.owners_at(path, owner, len(table.values), rows=table.rows)}
+    name, train, test = copy_table(folder, table, changed=changed, owners=owner_columns)
     columns = dict(zip(table.columns, table.values.reshape(len(table.values), -1).T, strict=True))
     own_records.say_classes(path, table.classes, table.labels, columns)
     if table.left_out:
@@ -319,11 +324,11 @@ def _copied_table(records: str, folder: Path, reading: _ReadingOptions, standard
     settings = {"path": name, "label": reading.label, "standardize": standardize}
     settings |= {} if owner is None else {"owner": owner}
     rows, columns = table.values.shape[1:]
-    most = _most_records(table.values, whose[owner]) if owner is not None else 1
+    most = _most_records(table.values, owner_columns[owner]) if owner is not None else 1
     return OwnImages("own", "table_shown", train, test, rows, columns, settings, most=most)
 
 
-def _copied_images(records: str, folder: Path, reading: _ReadingOptions, seed: int) -> OwnImages:
+def _copy_images(records: str, folder: Path, reading: _ReadingOptions, seed: int) -> OwnImages:
     """Copy images or arrays, and return facts about them."""
     from leakbound.records.collection import OWNER
     from leakbound_lab.datasets.own import write_dataset
@@ -341,13 +346,13 @@ def _copied_images(records: str, folder: Path, reading: _ReadingOptions, seed: i
     return OwnImages("own", "parquet_shown", train, test, height, width, owner=column, most=most)
 
 
-def _most_records(values: np.ndarray, whose: Sequence[str]) -> int:
+def _most_records(values: np.ndarray, owner_names: Sequence[str]) -> int:
     """Count the most records that are of one owner, or that share owners through equal records."""
-    groups = joined_groups(first_copies(values), numbered_owners(whose)[0])
+    groups = join_groups(first_copies(values), number_owners(owner_names)[0])
     return int(np.bincount(groups).max())
 
 
-def _prepared(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
+def _prepare_copy(images: OwnImages, folder: Path | None, seed: int) -> ImageDataset:
     """Prepare the records as the workflow does from the folder of their copy, with their true labels."""
     before = dict(os.environ)
     os.environ.update({_DATA: str(folder)} if folder else {})

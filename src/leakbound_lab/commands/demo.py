@@ -13,7 +13,7 @@ import typer
 
 from leakbound import storage
 from leakbound.commands import own_records, record_options
-from leakbound.commands.terminal import counted
+from leakbound.commands.terminal import progress_bar
 from leakbound.words import in_nats
 from leakbound_lab import datasets
 from leakbound_lab.config.data import ORIGINALS, DatasetConfig
@@ -57,13 +57,15 @@ def demo(
         raise typer.BadParameter(
             f"--dataset {dataset!r}: allowed are {', '.join(publishable)}, whose pictures may be shown to everybody"
         )
-    images, truth, shown = _attacked(dataset, seed)
-    with own_records.not_replaced(out):
-        storage.write_text(out, _page(images, truth, shown), sealed=False, replace=False)
-    sys.stdout.write("\n".join([*_sentences(shown), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n")
+    images, truth, attacked_uploads = _attack(dataset, seed)
+    with own_records.refuse_overwriting(out):
+        storage.write_text(out, _page(images, truth, attacked_uploads), sealed=False, replace=False)
+    sys.stdout.write(
+        "\n".join([*_sentences(attacked_uploads), f"{out}: {out.stat().st_size / 1e3:.0f} kB"]) + "\n"
+    )
 
 
-def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[AttackedUploads]]:
+def _attack(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, list[AttackedUploads]]:
     """Attack some images, and return all images, the attacked ones, and the results of the attacks."""
     from leakbound.channels.covariance import population_moments
     from leakbound_lab.attacks.gradient_inversion.demonstration import demonstration
@@ -71,19 +73,19 @@ def _attacked(name: str, seed: int) -> tuple[datasets.ImageDataset, np.ndarray, 
     original = ORIGINALS[name]
     levels = _CAPACITIES[original.colors]
     aux = min(_MOST_AUX, original.train - 3 * _TRIALS)
-    with counted(f"attacking {name}", 2 + len(levels)) as each:
+    with progress_bar(f"attacking {name}", 2 + len(levels)) as each:
         images = datasets.prepare(name, DatasetConfig(members=_TRIALS, test=_TEST, aux=aux), seed)
         moments = population_moments(images.aux.images)
         each(1)
-        truth, shown = demonstration(
+        truth, attacked_uploads = demonstration(
             images, moments, levels, pictures=_PICTURES, trials=_TRIALS, seed=seed, each=each
         )
-    return images, truth, shown
+    return images, truth, attacked_uploads
 
 
-def _sentences(shown: Sequence[AttackedUploads]) -> list[str]:
+def _sentences(attacked_uploads: Sequence[AttackedUploads]) -> list[str]:
     """Write the three sentences that open the page."""
-    bare, *_, strictest = shown
+    bare, *_, strictest = attacked_uploads
     return [
         "Without a defense the gradient of one record reveals the record: what the attacker recovers differs "
         f"from it by {bare.mse:.1g} (mean squared error, pixels from 0 to 1), and {bare.identified:.0%} of "
@@ -95,7 +97,9 @@ def _sentences(shown: Sequence[AttackedUploads]) -> list[str]:
     ]
 
 
-def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[AttackedUploads]) -> str:
+def _page(
+    images: datasets.ImageDataset, truth: np.ndarray, attacked_uploads: Sequence[AttackedUploads]
+) -> str:
     """Write the page as HTML that contains its pictures."""
     from leakbound_lab.figures.report.page_templates import templates
 
@@ -111,15 +115,15 @@ def _page(images: datasets.ImageDataset, truth: np.ndarray, shown: Sequence[Atta
             "identified": 100 * upload.identified,
             "most": 100 * upload.most,
         }
-        for upload in shown
+        for upload in attacked_uploads
     ]
     page = templates().get_template("demo.html")
     return page.render(
         dataset=images.name,
-        sentences=_sentences(shown),
+        sentences=_sentences(attacked_uploads),
         truth=_strip(truth),
         uploads=uploads,
-        missed=max(upload.missed for upload in shown),
+        missed=max(upload.missed for upload in attacked_uploads),
         trials=_TRIALS,
         aux=len(images.aux),
     )

@@ -69,18 +69,18 @@ def export(
     register_plugins(config.plugins.model_dump())
     table = job_list(config).table
     folder = results or Path(config.root)
-    shown = _shown(table, folder, figures or [])
+    files = _files_of_rows(table, folder, figures or [])
     check_outputs(out / "references.bib")
     out.mkdir(parents=True, exist_ok=True)
     logging.getLogger("fontTools").setLevel(logging.WARNING)
     crowded = [
         key
-        for key, rows in shown.items()
+        for key, rows in files.items()
         if not _export(table, folder, key, rows, out, kinds, inches, short=words == "short")
     ]
     citation = _citation(config.preset, settings_hash(config.model_dump(mode="json")))
     storage.write_text(out / "references.bib", citation, sealed=False)
-    written = f"{len(shown)} of {len(table.figures)} figures as {', '.join(kinds)}, references.bib"
+    written = f"{len(files)} of {len(table.figures)} figures as {', '.join(kinds)}, references.bib"
     sys.stdout.write(f"{out}: {written}\n")
     if crowded:
         sys.stdout.write(f"Text does not fit into {width}: give a larger --width for {' '.join(crowded)}\n")
@@ -104,7 +104,7 @@ def _inches(text: str) -> float:
     return width
 
 
-def _shown(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str, Path]:
+def _files_of_rows(table: RunTable, folder: Path, wanted: Sequence[str]) -> Mapping[str, Path]:
     """Return the files of the rows of some figures, or of each that is there if none is named."""
     for name in wanted:
         if mistakes := unknown_name("figures", name, "figure", [*table.figures]):
@@ -126,7 +126,7 @@ def _export(
     table: RunTable,
     folder: Path,
     key: str,
-    shown: Path,
+    rows_path: Path,
     out: Path,
     kinds: Sequence[str],
     inches: float,
@@ -134,20 +134,20 @@ def _export(
     short: bool,
 ) -> bool:
     """Write one figure. Return whether the text of its picture fits."""
-    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.datasets.records import unpublishable
     from leakbound_lab.figures import style
     from leakbound_lab.figures.notes import caption, notes
     from leakbound_lab.figures.plots.drawn_table import TableOptions, booktabs
 
     figure = table.figures[key]
     stem = out / key.replace("/", "-")
-    kept = (folder / "MANIFEST.sha256").is_file()  # hashes of all files, in place of a seal each
-    rows = storage.read_rows(shown, sealed=not kept)
+    in_manifest = (folder / "MANIFEST.sha256").is_file()  # hashes of all files, in place of a seal each
+    rows = storage.read_rows(rows_path, sealed=not in_manifest)
     source = Path(rows_file(folder, figure))
-    whole = storage.read_rows(source, sealed=not kept) if source.is_file() else rows
-    if private := withheld(rows, table.readers()):
+    whole = storage.read_rows(source, sealed=not in_manifest) if source.is_file() else rows
+    if private := unpublishable(rows, table.readers()):
         raise typer.BadParameter(
-            f"{shown}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
+            f"{rows_path}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
         )
     fits = True
     if drawn := [kind for kind in kinds if kind in _PICTURES]:

@@ -91,14 +91,14 @@ def load_run(results: str | Path, run: str) -> FinishedRun:
         finished = sorted(path.parent for path in folder.glob("runs/*/*/*/*/provenance.json"))
         names = ", ".join(str(path.relative_to(folder / "runs")) for path in finished) or "none"
         raise FileNotFoundError(f"{missing[0]} is not there: finished runs of {folder} are {names}")
-    kept = storage.read_rows(files["rates"]).query("kept").reset_index(drop=True)
+    networks = storage.read_rows(files["rates"]).query("kept").reset_index(drop=True)
     weights = {name: torch.from_numpy(array) for name, array in storage.read_arrays(files["weights"]).items()}
     tables = sorted((folder / "attacks" / run).glob("*.parquet"))
     dataset, model, *_ = run.split("/")
     return FinishedRun(
         model,
         output(folder, "prepare", dataset, "out"),
-        Networks(weights, kept),
+        Networks(weights, networks),
         storage.read_rows(files["rows"]),
         {path.stem: storage.read_rows(path) for path in tables},
         storage.read_json(files["provenance"]),

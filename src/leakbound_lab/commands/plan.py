@@ -84,7 +84,7 @@ def plan_text(made: JobList, costs: UnitCosts, source: str, jobs: int = 2, gpu_j
         "",
         _table(estimates, "about GPU hours" if costs.about else "GPU hours"),
         "Jobs: " + ", ".join(f"{count} {rule}" for rule, count in counts.items()),
-        *_shared(made),
+        *_shared_runs(made),
         "",
         f"Wall time with {side}: {_duration(wall_seconds(estimates, jobs, gpu_jobs))}",
         *(f"* {note}" for note in sorted({*costs.notes, *_guesses(made)})),
@@ -108,7 +108,7 @@ def _table(estimates: Sequence[JobCost], on_gpu: str) -> str:
     return text_table(rows)
 
 
-def _shared(jobs: JobList) -> Iterator[str]:
+def _shared_runs(jobs: JobList) -> Iterator[str]:
     """Yield sentences on the runs that a study shares with earlier ones."""
     for study, slugs in jobs.table.studies.items():
         shared = sum(jobs.table.first_study[slug] != study for slug in slugs)

@@ -42,8 +42,8 @@ def sync(
     logged = [job for job in jobs if Path(job.outputs["marker"]).is_file()]
     database = sqlite_file(config.tracking.uri)
     gone = database is not None and not database.exists()  # records of runs that it had accepted say so still
-    chosen = [job for job in logged if everything or gone or not _is_stored(job)]
-    if not chosen:
+    unsent = [job for job in logged if everything or gone or not _is_stored(job)]
+    if not unsent:
         sys.stdout.write(f"nothing to send: {len(logged)} of {len(logged)} finished runs are stored\n")
         return
     if why := unreachable(config.tracking.uri):
@@ -51,14 +51,14 @@ def sync(
             f"tracking.uri: the store does not answer ({why}). Nothing was sent, all stays pending"
         )
     stored = 0
-    for job in chosen:
+    for job in unsent:
         try:
             make_result(job)
             stored += _is_stored(job)
         except DamagedFileError as error:  # the other runs are sent
             sys.stderr.write(f"leakbound: {error}\n")
-    sys.stdout.write(f"{stored} of {len(chosen)} stored\n")
-    if stored < len(chosen):
+    sys.stdout.write(f"{stored} of {len(unsent)} stored\n")
+    if stored < len(unsent):
         raise typer.Exit(1)
 
 

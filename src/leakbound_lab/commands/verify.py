@@ -43,7 +43,7 @@ def verify(
     missing = [*_missing(jobs)]
     gone = {fault.path for fault in missing}
     faults = [
-        *filter(None, (_examined(path, settings.get(path)) for path in files)),
+        *filter(None, (_fault_of(path, settings.get(path)) for path in files)),
         *missing,
         *_stale(root, gone),
     ]
@@ -104,8 +104,8 @@ def _sealed_files(root: Path) -> Iterator[Path]:
             yield path
 
 
-def _examined(path: Path, settings: Any) -> Finding | None:
-    """Return the fault of a file, None if it has none. Settings are those that it should state, if any."""
+def _fault_of(path: Path, settings: Any) -> Finding | None:
+    """Return the fault of a file, None if it has none. ``settings`` are those that it should state, if any."""
     if not storage.seal_of(path).is_file():
         reason = "no checksum file, so its integrity cannot be verified; if a job made it, delete it"
         return Finding(path, "unsealed", reason)
@@ -120,17 +120,17 @@ def _examined(path: Path, settings: Any) -> Finding | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values that differ between the settings of a result and those of the configuration."""
-    flat, wanted = dict(_flat(before)), dict(_flat(now))
+    flat, wanted = dict(_flatten(before)), dict(_flatten(now))
     for place in sorted({*flat, *wanted}):
         if (was := flat.get(place)) != (value := wanted.get(place)):
             yield f"{place} was {shown(was)}, is {shown(value)}"
 
 
-def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield settings with the path to each, in points."""
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{name}.")
+            yield from _flatten(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
 

@@ -18,8 +18,8 @@ def check_records(members: Records, others: Records) -> None:
     for name, (records, labels) in (("members", members), ("others", others)):
         check_shape(name, records, labels, members[0].shape[1:])
     common = np.result_type(members[0], others[0])
-    held = {record.tobytes() for record in members[0].astype(common)}
-    shared = sum(record.tobytes() in held for record in others[0].astype(common))
+    contents = {record.tobytes() for record in members[0].astype(common)}
+    shared = sum(record.tobytes() in contents for record in others[0].astype(common))
     if shared:
         raise ValueError(
             f"others: {shared} of {len(others[0])} are exact copies of members, so they are no non-members: leave them "

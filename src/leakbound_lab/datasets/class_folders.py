@@ -10,7 +10,7 @@ from leakbound.records.class_folders import ClassFolders, owners_of_paths
 from leakbound.records.records import DatasetError
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.datasets.images import FOLDER_VARIABLE
-from leakbound_lab.datasets.records import RawDataset, numbered_owners
+from leakbound_lab.datasets.records import RawDataset, number_owners
 
 
 class FolderReader:
@@ -47,11 +47,11 @@ class FolderReader:
         owners: list[Int[np.ndarray, " _"] | None] = [None, None]
         if config.owner is not None:
             names = [split.names(folder) for split, folder in zip(splits, folders, strict=True)]
-            whose = [
+            names_of_owners = [
                 owners_of_paths(folder, paths, config.owner)
                 for folder, paths in zip(folders, names, strict=True)
             ]
-            owners[: len(whose)] = numbered_owners(*whose)
+            owners[: len(names_of_owners)] = number_owners(*names_of_owners)
         return RawDataset(
             splits[0].classes, train, test[0] if test else None, owners=owners[0], test_owners=owners[1]
         )

@@ -11,7 +11,7 @@ from leakbound.records.parquet_images import owners_of, records_of, table_of_fil
 from leakbound.records.records import DatasetError
 from leakbound.storage import limits
 from leakbound_lab.config.data import ORIGINALS, DatasetConfig
-from leakbound_lab.datasets.records import RawDataset, numbered_owners
+from leakbound_lab.datasets.records import RawDataset, number_owners
 
 FOLDER_VARIABLE = "LEAKBOUND_DATA"
 """Environment variable that names the folder of Parquet files."""
@@ -123,8 +123,10 @@ def _dataset_of(tables: Mapping[str, pa.Table], image: str, label: str, owner: s
     classes, (train, test) = records_of(tables, image, label)
     if owner is None:
         return RawDataset(classes, train, test)
-    whose = numbered_owners(*(owners_of(table, owner, origin) for origin, table in tables.items()))
-    return RawDataset(classes, train, test, owners=whose[0], test_owners=whose[1])
+    owners, test_owners = number_owners(
+        *(owners_of(table, owner, origin) for origin, table in tables.items())
+    )
+    return RawDataset(classes, train, test, owners=owners, test_owners=test_owners)
 
 
 def _table_of_hub(name: str, hub: HubSource, split: str, revision: str, size: int | None) -> pa.Table:

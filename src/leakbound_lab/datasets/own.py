@@ -14,7 +14,7 @@ from leakbound.records.collection import Collection, write_pictures
 from leakbound.records.records import DatasetError, first_copies
 from leakbound.records.tables import Table
 from leakbound.storage.parquet import shards
-from leakbound_lab.datasets.records import gather_copies, joined_groups, numbered_owners
+from leakbound_lab.datasets.records import gather_copies, join_groups, number_owners
 
 _TEST = 0.15
 """Share of the records that are used for accuracy alone."""
@@ -53,10 +53,10 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
         for label in range(len(counts)):
             rows = generator.permutation(np.flatnonzero(images.labels == label))
             test[rows[: round(_TEST * len(rows))]] = True
-        parts = [generator.permutation(np.flatnonzero(chosen)) for chosen in (~test, test)]
+        parts = [generator.permutation(np.flatnonzero(part)) for part in (~test, test)]
         parts = gather_copies(parts, copies, images.labels, str(images.origin))
     else:
-        test = _of_whole_groups(joined_groups(copies, numbered_owners(images.owners)[0]), generator)
+        test = _draw_groups(join_groups(copies, number_owners(images.owners)[0]), generator)
         parts = [np.flatnonzero(~test), np.flatnonzero(test)]
         if not len(parts[1]):
             raise DatasetError(
@@ -79,16 +79,16 @@ def write_dataset(folder: Path, name: str, images: Collection, seed: int) -> tup
     return len(parts[0]), len(parts[1])
 
 
-def _of_whole_groups(groups: Int[np.ndarray, " n"], generator: np.random.Generator) -> Bool[np.ndarray, " n"]:
-    """Draw groups of records at random until the share of the test is filled, and return which records they are."""
-    chosen = np.zeros(len(groups), bool)
+def _draw_groups(groups: Int[np.ndarray, " n"], generator: np.random.Generator) -> Bool[np.ndarray, " n"]:
+    """Return which records are for the test: those of whole groups, drawn at random until its share is filled."""
+    test = np.zeros(len(groups), bool)
     room = round(_TEST * len(groups))
     for group in generator.permutation(np.unique(groups)):
-        held = groups == group
-        if held.sum() <= room:
-            chosen |= held
-            room -= int(held.sum())
-    return chosen
+        members = groups == group
+        if members.sum() <= room:
+            test |= members
+            room -= int(members.sum())
+    return test
 
 
 def class_counts(origin: Path | str, labels: Int[np.ndarray, " n"], classes: Sequence[str]) -> np.ndarray:

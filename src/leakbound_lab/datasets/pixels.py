@@ -7,7 +7,7 @@ from PIL import Image
 from leakbound_lab.config.data import IMAGE_SIDE
 
 
-def resized(
+def resize(
     pixels: Shaped[np.ndarray, "n height width colors"], side: int = IMAGE_SIDE
 ) -> Float[np.ndarray, "n colors {side} {side}"]:
     """Resize pixels 0 to 255 to a square by antialiased bilinear interpolation and scale them to [-1, 1].

@@ -25,7 +25,7 @@ def portrait(colors: int, side: int) -> Float[np.ndarray, "1 {colors} {side} {si
     from PIL import Image
     from skimage.data import astronaut
 
-    from leakbound_lab.datasets.pixels import resized
+    from leakbound_lab.datasets.pixels import resize
 
     if colors not in (1, 3):
         raise ValueError(
@@ -33,4 +33,4 @@ def portrait(colors: int, side: int) -> Float[np.ndarray, "1 {colors} {side} {si
         )
     face = Image.fromarray(astronaut()[_FACE])
     pixels = np.asarray(face if colors == 3 else face.convert("L"))
-    return resized(pixels.reshape(1, *face.size[::-1], colors), side)
+    return resize(pixels.reshape(1, *face.size[::-1], colors), side)

@@ -46,11 +46,11 @@ class RawDataset:
     test_owners: Int[np.ndarray, " t"] | None = field(default=None, kw_only=True)
 
 
-def numbered_owners(*parts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
+def number_owners(*parts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
     """Number owners by their names, the same in all parts and for each form of a name.
 
     Example:
-        >>> numbered_owners(["b", "a", "b"], ["a", "c"])
+        >>> number_owners(["b", "a", "b"], ["a", "c"])
         [array([1, 0, 1]), array([0, 2])]
     """
     names = [owner_text(name) for part in parts for name in part]
@@ -63,7 +63,7 @@ def may_be_published(reader: object) -> bool:
     return bool(getattr(reader, "publishable", False))
 
 
-def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k height width colors"]:
+def check_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k height width colors"]:
     """Check the shape and every value of decoded pixels, and return them.
 
     Args:
@@ -85,7 +85,7 @@ def checked_pixels(pixels: np.ndarray, origin: str) -> Shaped[np.ndarray, "k hei
     return pixels
 
 
-def joined_groups(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+def join_groups(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """Join two groupings of records: those that share a group of either, also through others, share one.
 
     Args:
@@ -96,7 +96,7 @@ def joined_groups(first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"]) -
         Lowest index of the records that share a group.
 
     Example:
-        >>> joined_groups(np.array([0, 0, 2, 3, 4]), np.array([0, 1, 1, 3, 3]))
+        >>> join_groups(np.array([0, 0, 2, 3, 4]), np.array([0, 1, 1, 3, 3]))
         array([0, 0, 0, 3, 3])
     """
     from scipy.sparse import coo_array
@@ -136,21 +136,21 @@ def gather_copies(
     part = np.repeat(np.arange(len(parts)), [*map(len, parts)])
     free = part.copy()  # part of each place, -1 where the record must stay
     numbers = np.bincount(copies[order])
-    for copied in sorted(np.flatnonzero(numbers > 1), key=lambda record: -int(numbers[record])):
-        held = np.flatnonzero(copies[order] == copied)
-        homes = (part[held[np.argmin(order[held])]], *range(len(parts)))
-        home = next((place for place in homes if np.sum(free == place) >= len(held)), None)
+    for record in sorted(np.flatnonzero(numbers > 1), key=lambda record: -int(numbers[record])):
+        places = np.flatnonzero(copies[order] == record)
+        homes = (part[places[np.argmin(order[places])]], *range(len(parts)))
+        home = next((place for place in homes if np.sum(free == place) >= len(places)), None)
         if home is None:
             raise DatasetError(
-                f"{origin}: a record is there {len(held)} times, and no part has room for all of its copies. Leave "
+                f"{origin}: a record is there {len(places)} times, and no part has room for all of its copies. Leave "
                 "copies out first, e.g. by pandas' drop_duplicates."
             )
-        free[held[part[held] == home]] = -1
-        for place in held[part[held] != home]:
-            others = np.flatnonzero(free == home)
-            other = others[np.argmax(labels[order[others]] == labels[order[place]])]
-            order[[place, other]] = order[[other, place]]
-            free[other] = -1
+        free[places[part[places] == home]] = -1
+        for place in places[part[places] != home]:
+            room = np.flatnonzero(free == home)
+            target = room[np.argmax(labels[order[room]] == labels[order[place]])]
+            order[[place, target]] = order[[target, place]]
+            free[target] = -1
     return np.split(order, np.cumsum([*map(len, parts)])[:-1])
 
 
@@ -180,38 +180,39 @@ def gather_owners(
     order = np.concatenate([*parts, unused])
     part = np.repeat(np.arange(len(parts) + 1), [*map(len, parts), len(unused)])
     _, starts, which = np.unique(owners[order], return_index=True, return_inverse=True)
-    held = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+    places_of = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     room = [*map(len, parts)]
-    chosen: list[list[int]] = [[] for _ in parts]
+    filled: list[list[int]] = [[] for _ in parts]
     waiting: list[np.ndarray] = []
     for owner in np.argsort(starts, kind="stable"):
-        places = held[owner]
+        places = places_of[owner]
         homes = (int(part[places[0]]), *range(len(parts)))
         home = next((home for home in homes if home < len(parts) and len(places) <= room[home]), None)
         if home is None or homes[0] == len(parts):
             waiting.append(places)
             continue
-        chosen[home] += places.tolist()
+        filled[home] += places.tolist()
         room[home] -= len(places)
     spare: list[int] = []
     for home in range(len(parts)):
         while room[home] and waiting:
-            fitting = (number for number, places in enumerate(waiting) if len(places) <= room[home])
-            places = waiting.pop(next(fitting, 0))
-            taken = places[: room[home]]
-            chosen[home] += taken.tolist()
+            whole = (number for number, places in enumerate(waiting) if len(places) <= room[home])
+            places = waiting.pop(next(whole, 0))
+            fitting = places[: room[home]]
+            filled[home] += fitting.tolist()
             spare += places[room[home] :].tolist()
-            room[home] -= len(taken)
+            room[home] -= len(fitting)
     if lacking := sum(room):
         raise DatasetError(
             f"{origin}: {lacking} records more are needed so that no owner is in two parts: owners have up to "
-            f"{max(map(len, held))} records, and whole ones do not fill the parts. Ask for fewer records in some part."
+            f"{max(map(len, places_of))} records, and whole ones do not fill the parts. Ask for fewer records in some "
+            "part."
         )
     rest = [place for places in waiting for place in places.tolist()]
-    return [order[places] for places in chosen], order[[*spare, *rest]]
+    return [order[places] for places in filled], order[[*spare, *rest]]
 
 
-def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
+def unpublishable(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
     """List the datasets whose pictures are in the rows (metric ``pixel``) although they may not be published.
 
     Args:
@@ -221,9 +222,9 @@ def withheld(rows: pd.DataFrame, readers: Mapping[str, str]) -> list[str]:
     if "metric" not in rows or not (rows["metric"] == "pixel").any():
         return []
     pixels = rows[rows["metric"] == "pixel"]
-    shown = sorted(map(str, pixels["dataset"].unique())) if "dataset" in pixels else sorted(readers)
+    names = sorted(map(str, pixels["dataset"].unique())) if "dataset" in pixels else sorted(readers)
     return [
         name
-        for name in shown
+        for name in names
         if (not may_be_published(DATASETS.get(readers[name])) if name in readers else name != PORTRAIT)
     ]

@@ -14,13 +14,7 @@ from leakbound.storage import arrays_hash, limits
 from leakbound_lab.config.attacks import MOST_REFERENCES
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.datasets.canaries import Canaries, canary_problem, wrong_labels
-from leakbound_lab.datasets.records import (
-    RawDataset,
-    checked_pixels,
-    gather_copies,
-    gather_owners,
-    joined_groups,
-)
+from leakbound_lab.datasets.records import RawDataset, check_pixels, gather_copies, gather_owners, join_groups
 from leakbound_lab.registries import DATASETS
 
 _SPLITS = ("pool", "test", "aux")
@@ -42,7 +36,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def chosen(self, rows: Int[np.ndarray, " k"]) -> "Split":
+    def take(self, rows: Int[np.ndarray, " k"]) -> "Split":
         """Copy some of the records."""
         return Split(self.images[rows], self.labels[rows])
 
@@ -159,7 +153,7 @@ class ImageDataset:
         They depend on seed, name and replica, but not on the number of replicas. Canaries are the last of the
         members and of the non-members.
         """
-        parts = self._remembered(replica)
+        parts = self._cached_parts(replica)
         if not self.drawing.canaries:
             return parts
         canaries = self.canaries(replica)
@@ -173,7 +167,7 @@ class ImageDataset:
     def canaries(self, replica: int) -> Canaries:
         """Draw the canaries of a replica: pairs of a member and a non-member, which a fair coin may exchange."""
         rule = self.drawing
-        parts = self._remembered(replica)
+        parts = self._cached_parts(replica)
         last = slice(rule.members - rule.canaries, None)
         rows = np.stack([parts.members[last], parts.nonmembers[last]], axis=1)
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica, "canaries")
@@ -192,13 +186,13 @@ class ImageDataset:
             labels[canaries.rows] = canaries.labels
         return labels
 
-    def _remembered(self, replica: int) -> Parts:
-        """Return the rows of the pool that a replica would use without canaries, which are drawn once."""
+    def _cached_parts(self, replica: int) -> Parts:
+        """Return the rows of the pool that a replica would use without canaries, drawn at the first call."""
         if replica not in self._draws:
-            self._draws[replica] = self._drawn(replica)
+            self._draws[replica] = self._draw_parts(replica)
         return self._draws[replica]
 
-    def _drawn(self, replica: int) -> Parts:
+    def _draw_parts(self, replica: int) -> Parts:
         """Draw the rows of the pool that a replica would use without canaries."""
         rule = self.drawing
         generator = numpy_generator(rule.seed, "datasets", self.name, "replica", replica)
@@ -317,49 +311,17 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
         >>> images.members(replica=0).images.shape
         (100, 1, 8, 8)
     """
-    from leakbound_lab.datasets.pixels import resized
     from leakbound_lab.datasets.tabular import scaling
 
     # Description and labels of all records, from which none is decoded yet.
-    raw = DATASETS.get(config.reader or name)(name, config)
-    if not isinstance(raw, RawDataset):
-        raise DatasetError(
-            f"datasets.{name}: its reader returned a {type(raw).__name__}, no leakbound_lab.datasets.records.RawDataset"
-        )
-    if config.owner is not None and raw.owners is None:
-        raise DatasetError(
-            f"datasets.{name}.owner = {config.owner!r}: its reader does not say whose a record is; leave owner out, "
-            "and records are taken as independent of each other"
-        )
-    for records in filter(None, (raw.train, raw.test)):
-        checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
-    held = raw.test if raw.test is not None else raw.train
+    raw = _read(name, config)
+    test_source = raw.test if raw.test is not None else raw.train
 
     def values_of(records: Records, rows: np.ndarray) -> np.ndarray:
-        records.check_order(rows)
-        if raw.columns:
-            return records.decode(rows)[:, None]
-        first = checked_pixels(records.decode(rows[:1]), records.origin).shape[1:]
-        side = config.side
-        limits.check_limit(
-            records.origin,
-            "bytes of prepared images to give",
-            4 * side * side * first[2] * len(rows),
-            limits.ARRAYS // 2,
-        )
-        images = np.empty((len(rows), first[2], side, side), np.float32)
-        step = min(max(_CHUNK // (first[0] * first[1]), 1), _MOST_AT_ONCE)
-        for start in range(0, len(rows), step):
-            decoded = records.like(int(rows[0]), rows[start : start + step])
-            images[start : start + step] = resized(checked_pixels(decoded, records.origin), side)
-        if -1 < images.max() < 1.01 / 127.5 - 1:
-            raise DatasetError(
-                f"{records.origin}: no pixel is above 1, but they are on the scale 0 to 255. Multiply them by 255."
-            )
-        return images
+        return _decode(records, rows, None if raw.columns else config.side)
 
-    def parts_of(drawn: Draw) -> list[Split]:
-        sources = ((raw.train, drawn.pool), (raw.train, drawn.aux), (held, drawn.test))
+    def parts_of(draw: Draw) -> list[Split]:
+        sources = ((raw.train, draw.pool), (raw.train, draw.aux), (test_source, draw.test))
         return [Split(values_of(records, rows), records.labels[rows]) for records, rows in sources]
 
     # The records that are drawn. Equal ones must not lie on both sides, so some draws are made again.
@@ -368,8 +330,8 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     compared = [part.images for part in parts]
     if raw.owners is not None:  # parts may take some of the records that were not drawn
         compared.append(values_of(raw.train, first.unused))
-    drawn, copies, owners = _undivided(name, raw, first, first_copies(*compared))
-    pool, aux, test = parts if drawn is first else parts_of(drawn)
+    final, copies, owners = _keep_groups_whole(name, raw, first, first_copies(*compared))
+    pool, aux, test = parts if final is first else parts_of(final)
     # Values of tables on the scale of images, by moments of the attacker's records.
     scale: dict[str, Sequence[Any]] = {}
     if raw.columns:
@@ -382,17 +344,66 @@ def prepare(name: str, config: DatasetConfig, seed: int, *, stratified: bool = T
     colors, others = (split.images.shape[1] for split in (pool, test))
     if others != colors:
         raise DatasetError(
-            f"{held.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
+            f"{test_source.origin}: images have {others} color planes, those of {raw.train.origin} have {colors}. "
             "Convert one of them."
         )
     groups: dict[str, Any] = {"copies": copies, "owners": owners}
-    return ImageDataset(name, raw.classes, pool, test, aux, drawn.drawing, **groups, scale=scale)
+    return ImageDataset(name, raw.classes, pool, test, aux, final.drawing, **groups, scale=scale)
 
 
-def _undivided(
+def _read(name: str, config: DatasetConfig) -> RawDataset:
+    """Return the original records of a dataset by its reader, with labels and owners that were checked."""
+    raw = DATASETS.get(config.reader or name)(name, config)
+    if not isinstance(raw, RawDataset):
+        raise DatasetError(
+            f"datasets.{name}: its reader returned a {type(raw).__name__}, no leakbound_lab.datasets.records.RawDataset"
+        )
+    if config.owner is not None and raw.owners is None:
+        raise DatasetError(
+            f"datasets.{name}.owner = {config.owner!r}: its reader does not say whose a record is; leave owner out, "
+            "and records are taken as independent of each other"
+        )
+    for records in filter(None, (raw.train, raw.test)):
+        checked_labels(records.labels, classes=len(raw.classes), column="label", origin=records.origin)
+    return raw
+
+
+def _decode(records: Records, rows: Int[np.ndarray, " k"], side: int | None) -> np.ndarray:
+    """Decode some records: images on the scale [-1, 1], or other values in their own units.
+
+    Args:
+        records: Original records.
+        rows: Those to decode.
+        side: Pixels of a side that images are resized to. None for values that are no images.
+    """
+    from leakbound_lab.datasets.pixels import resize
+
+    records.check_order(rows)
+    if side is None:
+        return records.decode(rows)[:, None]
+    height, width, colors = check_pixels(records.decode(rows[:1]), records.origin).shape[1:]
+    limits.check_limit(
+        records.origin,
+        "bytes of prepared images to give",
+        4 * side * side * colors * len(rows),
+        limits.ARRAYS // 2,
+    )
+    images = np.empty((len(rows), colors, side, side), np.float32)
+    step = min(max(_CHUNK // (height * width), 1), _MOST_AT_ONCE)
+    for start in range(0, len(rows), step):
+        decoded = records.like(int(rows[0]), rows[start : start + step])
+        images[start : start + step] = resize(check_pixels(decoded, records.origin), side)
+    if -1 < images.max() < 1.01 / 127.5 - 1:
+        raise DatasetError(
+            f"{records.origin}: no pixel is above 1, but they are on the scale 0 to 255. Multiply them by 255."
+        )
+    return images
+
+
+def _keep_groups_whole(
     name: str, raw: RawDataset, drawn: Draw, first: Int[np.ndarray, " n"]
 ) -> tuple[Draw, Int[np.ndarray, " pool"] | None, Int[np.ndarray, " pool"] | None]:
-    """Keep copies of a record, and records of an owner, in one part, and return rows, copies and owners of the pool.
+    """Return the draw with copies of a record, and records of an owner, in one part, and copies and owners of the pool.
 
     Copies of training records, and records of their owners, are left out of an original test split. ``first`` is the
     first of the equal records, for each row of pool, attacker's, test and, with owners, unused records, in this order.
@@ -404,35 +415,40 @@ def _undivided(
     rows = np.concatenate(parts if raw.owners is None else [*parts, drawn.unused])
     same = np.arange(len(raw.train))
     same[rows] = rows[first[: len(rows)]]
-    groups = same if raw.owners is None else joined_groups(same, raw.owners)
+    groups = same if raw.owners is None else join_groups(same, raw.owners)
     labels = raw.train.labels * drawn.drawing.stratified
     if raw.owners is None:
         pool, aux, *test = gather_copies(parts, groups, labels, raw.train.origin)
     else:
         (pool, aux, *test), _ = gather_owners(parts, drawn.unused, groups, raw.train.origin)
-    kept = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
+    test_rows = test[0] if test else drawn.test[first[len(rows) :] >= len(rows)]
     if not test and raw.owners is not None and raw.test_owners is not None:
-        kept = kept[~np.isin(raw.test_owners[kept], raw.owners)]
-    if not len(kept):
+        test_rows = test_rows[~np.isin(raw.test_owners[test_rows], raw.owners)]
+    if not len(test_rows):
         origin = (raw.test or raw.train).origin
         whose = "copies of records" if raw.owners is None else "copies of records, or of owners,"
         raise DatasetError(f"{origin}: all test records are {whose} of {raw.train.origin}. Give others.")
-    if copied:
-        logger.info(
-            "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
-            "each replica's; %d test records were left out.",
-            *(name, copied, len(first), len(drawn.test) - len(kept)),
-        )
-    elif not test and len(kept) < len(drawn.test):
-        logger.info(
-            "datasets.%s: %d test records were left out, whose owners have training records.",
-            *(name, len(drawn.test) - len(kept)),
-        )
+    _log_groups(name, copied, len(first), len(drawn.test) - len(test_rows))
     copies = _first_rows(same[pool])
     owners = None if raw.owners is None else _first_rows(groups[pool])
     if raw.owners is not None and owners is None:
         owners = np.arange(len(pool))
-    return replace(drawn, pool=pool, aux=aux, test=kept), copies, owners
+    return replace(drawn, pool=pool, aux=aux, test=test_rows), copies, owners
+
+
+def _log_groups(name: str, copied: int, records: int, left_out: int) -> None:
+    """Write to the log how many records are copies of others, and how many test records are left out."""
+    if copied:
+        logger.info(
+            "datasets.%s: %d of %d records are copies of others. All copies of a record are in one part, also of "
+            "each replica's; %d test records were left out.",
+            *(name, copied, records, left_out),
+        )
+    elif left_out:
+        logger.info(
+            "datasets.%s: %d test records were left out, whose owners have training records.",
+            *(name, left_out),
+        )
 
 
 def _first_rows(groups: Int[np.ndarray, " pool"]) -> Int[np.ndarray, " pool"] | None:
@@ -453,15 +469,16 @@ def draw(name: str, raw: RawDataset, config: DatasetConfig, seed: int, *, strati
         DatasetError: If there are fewer records than requested.
     """
     # Test records: of the original test split, or the first of the only one.
-    held = raw.test if raw.test is not None else raw.train
-    whole = len(held) if raw.test is not None else round(_POOL_TEST_FRACTION * len(held))
+    source = raw.test if raw.test is not None else raw.train
+    whole = len(source) if raw.test is not None else round(_POOL_TEST_FRACTION * len(source))
     count = config.test if config.test is not None else whole
-    if count > len(held):
+    if count > len(source):
         raise DatasetError(
-            f"datasets.{name}.test = {count}: {held.origin} has only {len(held)} images to draw from. Ask for fewer."
+            f"datasets.{name}.test = {count}: {source.origin} has only {len(source)} images to draw from. "
+            "Ask for fewer."
         )
     generator = numpy_generator(seed, "datasets", name, "test")
-    order = stratified_order(held.labels, generator) if stratified else generator.permutation(len(held))
+    order = stratified_order(source.labels, generator) if stratified else generator.permutation(len(source))
     test = generator.permutation(order[:count])
     rows = np.arange(len(raw.train)) if raw.test is not None else np.sort(order[count:])
 
@@ -538,10 +555,10 @@ class _CandidateHalves(ImageDataset):
     Who is a member does not influence the halves.
     """
 
-    def _drawn(self, replica: int) -> Parts:
+    def _draw_parts(self, replica: int) -> Parts:
         """Draw half of the candidates, with the validation records of the target."""
         target, number = divmod(replica, MOST_REFERENCES)
-        parts = super()._drawn(target)
+        parts = super()._draw_parts(target)
         rows = np.sort(np.concatenate([parts.members, parts.nonmembers]))
         words = ("datasets", self.name, "replica", target, "candidate_halves", number // 2)
         generator = numpy_generator(self.drawing.seed, *words)

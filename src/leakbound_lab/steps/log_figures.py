@@ -52,13 +52,13 @@ def log_figures(
         root: Folder of the results, whose figures and tables are read.
         marker: File to write, which says what was sent.
     """
-    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.datasets.records import unpublishable
     from leakbound_lab.tracking.run_description import describe_figures
     from leakbound_lab.tracking.sending import log_run
 
     def is_private(path: Path) -> bool:
         rows = path.with_suffix(".parquet")  # next to a figure those that it shows
-        return rows.is_file() and bool(withheld(storage.read_rows(rows), readers))
+        return rows.is_file() and bool(unpublishable(storage.read_rows(rows), readers))
 
     drawn = [output(root, "plot", key, role) for key in figures for role in OUTPUTS["plot"]]
     tables = [

@@ -67,7 +67,7 @@ def plot(
         shown: Table to write, of the rows that the figure shows.
     """
     from leakbound_lab.claims.selection import select, shown_rows
-    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.datasets.records import unpublishable
     from leakbound_lab.figures.notes import notes, with_epsilon
 
     stem = svg.with_suffix("")
@@ -77,7 +77,7 @@ def plot(
     points = with_epsilon(shown_rows(figure, table), table)
     if points.empty:
         select(table, figure.select)  # its error names the condition that leaves nothing
-    if private := withheld(table, readers):  # what is measured on such a picture names it, too
+    if private := unpublishable(table, readers):  # what is measured on such a picture names it, too
         points = points[~points["dataset"].isin(private)] if "dataset" in points else points[:0]
     write_figure(figure, points, stem, private, notes(figure, table, ran))
     storage.write_rows(shown, points)

@@ -89,7 +89,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
     """Yield the figures as drawn, and put the tables of their studies into ``tables``."""
     import pandas as pd
 
-    from leakbound_lab.datasets.records import withheld
+    from leakbound_lab.datasets.records import unpublishable
     from leakbound_lab.figures.notes import notes, warnings
     from leakbound_lab.figures.report.page import ReportFigure
 
@@ -101,7 +101,7 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
             if not path.is_file():
                 raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
         rows = storage.read_rows(output(root, "plot", key, "shown"))
-        if private := withheld(rows, table.readers()):
+        if private := unpublishable(rows, table.readers()):
             raise ValueError(
                 f"{key}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
             )

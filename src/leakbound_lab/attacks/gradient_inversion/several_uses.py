@@ -85,7 +85,7 @@ def _attacked_uses(
         )
     members = request.dataset.members(replica)
     order = request.generators(_PURPOSE, replica)("images").permutation(len(members))
-    records = members.chosen(np.sort(order[: request.config.images]))
+    records = members.take(np.sort(order[: request.config.images]))
     images = torch.from_numpy(records.images)[:, None].to(request.device)
     labels = torch.from_numpy(records.labels)[:, None].to(request.device)
     source = request.noise(_PURPOSE, replica)("noise")

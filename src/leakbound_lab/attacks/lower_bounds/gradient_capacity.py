@@ -66,7 +66,7 @@ def measure_capacity(request: AttackRequest[GradientCapacityConfig]) -> Attacked
     for place, finite in enumerate(finite_slots(request.weights)):
         replica = request.replicas[place]
         member_rows = request.dataset.parts(replica).members[: request.config.records]
-        members = request.dataset.pool.chosen(member_rows)
+        members = request.dataset.pool.take(member_rows)
         spectrum = np.full(len(members), np.nan)
         if finite:
             weights = {name: tensor[place].to(request.device) for name, tensor in request.weights.items()}

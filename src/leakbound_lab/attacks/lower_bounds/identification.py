@@ -167,7 +167,7 @@ class _Replica:
         """Run the trials of an attacker who sees the noisy images."""
         pool = self.request.dataset.pool
         count = min(_SPARE * max(self.request.config.candidates), len(pool))
-        records = pool.chosen(self.generator("images").permutation(len(pool))[:count])
+        records = pool.take(self.generator("images").permutation(len(pool))[:count])
         truth, lists = self.drawn_trials("lists", count, self.request.config.candidates)
         score = self.image_scores(records)
         source = self.noise("images")
@@ -195,7 +195,7 @@ class _Replica:
         order = self.generator("gradients").permutation(len(pool))
         if self.client.channel is not None:
             order = _of_one_class(order, pool.labels[order], self.request.config)
-        records = pool.chosen(order[: self.request.config.gradients])
+        records = pool.take(order[: self.request.config.gradients])
         fitting = [count for count in self.request.config.candidates if count <= len(records)]
         truth, lists = self.drawn_trials("gradient lists", len(records), fitting)
         kind: Kind = "approximate"
@@ -206,7 +206,7 @@ class _Replica:
         else:
             score = self.noisy_scores(records)
         source = self.noise("gradients")
-        true_records = records.chosen(truth)
+        true_records = records.take(truth)
         return self.judged(
             lambda: score(self.upload(self.client, true_records, source)), truth, lists, kind=kind
         )

@@ -113,7 +113,7 @@ class Prior:
     def draws(self, count: int, generator: np.random.Generator) -> Split:
         """Draw records. Values beyond the range of pixels are not clipped, because the prior has no edges."""
         variances, axes = self.principal
-        records = self.public.chosen(generator.choice(len(self.public), count))
+        records = self.public.take(generator.choice(len(self.public), count))
         mean = self.public.images.mean(axis=0)
         noise = (generator.standard_normal((count, len(variances))) * np.sqrt(variances)) @ axes.T
         blended = math.sqrt(1 - self.share) * (records.images - mean) + math.sqrt(self.share) * noise.reshape(
