@@ -1,10 +1,11 @@
 """Several datasets, networks and quantities in one figure, and tables as pictures."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from leakbound_lab.claims.selection import SelectionError
@@ -133,6 +134,18 @@ def test_logarithmic_axes_have_plain_numbers_where_those_are_short(limits, expec
     labels = {label.get_text() for label in axes.yaxis.get_ticklabels(which="both")}
     assert expected <= labels
     assert not any(never in label.replace("mathdefault", "") for label in labels)
+
+
+def test_numbers_side_by_side_on_a_long_logarithmic_axis_do_not_touch():
+    figure = Figure(figsize=(3.2, 3.0))
+    axes = figure.subplots()
+    log(axes, "x")
+    axes.set_xlim(4e-4, 8.5e-3)
+    FigureCanvasAgg(figure).draw()
+    labels = [label for label in axes.xaxis.get_ticklabels(which="both") if label.get_text()]
+    boxes = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in labels))
+    assert len(boxes) >= 3
+    assert all(before < after for (_, before), (after, _) in pairwise(boxes))
 
 
 def test_planes_follow_the_rounds(study):
