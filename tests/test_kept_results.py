@@ -253,6 +253,7 @@ ALL = (
         "spear",
         "directions",
         "paper_full_rounds",
+        "paper_full_celeba",
         "correlated",
         "van_trees",
         "van_trees_gradients",
