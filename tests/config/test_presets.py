@@ -14,6 +14,7 @@ from leakbound_lab.config.attacks import Attack, AttackConfig
 from leakbound_lab.config.catalogue import STUDY_COLUMNS, admitted
 from leakbound_lab.config.defenses import Defense
 from leakbound_lab.config.reading import ConfigError
+from leakbound_lab.config.settings import Settings
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs.table import RunTable
 from leakbound_lab.registries import ATTACKS, MECHANISMS
@@ -366,3 +367,21 @@ def test_only_the_named_studies_are_run_and_drawn():
 def test_an_unknown_study_of_only_is_refused_with_the_nearest_name():
     assert "only[1] = 'upload': unknown study" in (said := mistakes_of(only=["capacity", "upload"]))
     assert "did you mean 'uploads'" in said
+
+
+def test_a_text_under_what_is_no_setting_is_no_description():
+    class Own(Settings):
+        kind: ClassVar[str] = "own"
+        """A fact about the class."""
+
+        size: int = 1
+        """Number of records."""
+
+        bare: int = 2
+
+    assert Own.descriptions() == {"size": "Number of records."}
+    properties = Own.model_json_schema()["properties"]
+    assert {name: facts.get("description") for name, facts in properties.items()} == {
+        "size": "Number of records.",
+        "bare": None,
+    }

@@ -90,7 +90,7 @@ class Settings(BaseModel):
         for section in reversed(cls.__mro__):
             if issubclass(section, Settings):
                 texts |= _texts_under_settings(section)
-        return {name: text for name, text in texts.items() if text}
+        return {name: texts[name] for name in cls.model_fields if texts.get(name)}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
