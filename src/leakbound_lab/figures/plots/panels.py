@@ -260,9 +260,16 @@ def bare(axes: Axes) -> None:
 _LONG = 6.0  # ratio of the ends of a panel's axis from which 0.003 and 0.004 would touch
 
 
+def _has_room(x: float, view: Sequence[float]) -> bool:
+    """Return whether numbers side by side leave room for this one: on a long axis 1, 2 and 4 of a decade."""
+    low, high = sorted(view)
+    return x <= 0 or low <= 0 or high / low < _LONG or f"{x:.0e}"[0] in "124"
+
+
 @cache
 def _plain_numbers() -> Any:
     """Make the class of formatters that write short numbers plainly at logarithmic ticks, else whole powers of ten."""
+    from matplotlib.axis import XAxis
     from matplotlib.ticker import LogFormatterMathtext
 
     class PlainNumbers(LogFormatterMathtext):
@@ -270,16 +277,11 @@ def _plain_numbers() -> Any:
 
         def __call__(self, x: float, pos: int | None = None) -> str:
             label = super().__call__(x, pos)
-            if label and self.axis.axis_name == "x" and not self._has_room(x):
+            if label and isinstance(self.axis, XAxis) and not _has_room(x, self.axis.get_view_interval()):
                 return ""
             if label and 1e-3 <= x < 1e5:
                 return f"{x:g}"
             return label if x > 0 and math.isclose(math.log10(x), round(math.log10(x)), abs_tol=1e-9) else ""
-
-        def _has_room(self, x: float) -> bool:
-            """Return whether numbers side by side leave room for this one: on a long axis 1, 2 and 4 of a decade."""
-            low, high = sorted(self.axis.get_view_interval())
-            return x <= 0 or low <= 0 or high / low < _LONG or f"{x:.0e}"[0] in "124"
 
     return PlainNumbers
 
