@@ -15,7 +15,7 @@ from torch import Tensor
 from leakbound.accounting.leakage import Exposure
 from leakbound.accounting.statement import upper_bound
 from leakbound.engine.accountant import alike
-from leakbound.engine.counted import CountedRecords, SavedCollection, collection_state, word_pairs
+from leakbound.engine.counted_records import CountedRecords, SavedCollection, collection_state, word_pairs
 from leakbound.engine.identity import Identity, Label, LabelCount, words
 from leakbound.engine.ledger import Ledger, Rows, process
 from leakbound.engine.records import Key

@@ -40,7 +40,7 @@ from leakbound.engine.calibrations import (
     warn_of_records,
     warn_of_samples,
 )
-from leakbound.engine.counted import CountedRecords, parse_state
+from leakbound.engine.counted_records import CountedRecords, parse_state
 from leakbound.engine.counting import Counter
 from leakbound.engine.identity import Identity, LabelCount
 from leakbound.engine.ledger import Ledger

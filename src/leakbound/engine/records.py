@@ -375,7 +375,7 @@ def refuse_random(dataset: Any, key: Key) -> None:
 
     Names of transforms are looked through, as torchvision and others give them, and a few records are read
     several times. Randomness that neither shows is caught at a record's second use
-    (:meth:`leakbound.engine.counted.CountedRecords.check_same`).
+    (:meth:`leakbound.engine.counted_records.CountedRecords.check_same`).
 
     Raises:
         GuaranteeError: If a transform is named as random ones are, or a record differs between two readings.
