@@ -198,10 +198,10 @@ def test_few_blocks_are_said_in_words_in_place_of_an_interval():
 
 def test_page_opens_with_what_came_out(report, made):
     totals = {"reproduced": 0}
-    assert (said := sentences(report.tables, totals, report.config))
+    assert (said := sentences(report.tables, report.bounds, totals, report.config))
     assert all(sentence in made.text for sentence in said)
     opening = page(report).partition('id="outcome"')[2].partition("</section>")[0]
-    head, *lines = outcome_lines(report.tables)
+    head, *lines = outcome_lines(report.tables, report.bounds)
     assert [*re.findall(r'<th scope="col">([^<]*)<', opening)] == head
     assert len(re.findall(r'<th scope="row">', opening)) == len(lines) > 2
     assert opening.count("<img") == 1

@@ -30,6 +30,12 @@ LABEL_WORDS = {
     "uncounted": "plus_labels_not_counted",
     "none": "no_labels_released",
 }
+_LABEL_SCOPES = {
+    "counted": "labels included",
+    "covered": "labels included",
+    "uncounted": "plus labels, not counted",
+    "none": "no label is released",
+}
 EQUAL_LABELS = "a label of another column where it equals the counted one of its record"
 OTHER_VALUES = "values besides inputs and labels that were released as they are"
 OWN_NOISE = "the noise itself, a statistic of these records"
@@ -126,6 +132,11 @@ class Statement:
         return f"for every {self.unit}" if self.every else f"on average over {self.unit}s"
 
     @property
+    def scope(self) -> str:
+        """For whom the nats hold, and what of labels they hold, without a number."""
+        return f"{self.holds}, {_LABEL_SCOPES[self.label_kind]}"
+
+    @property
     def short(self) -> str:
         """The bound for a cell of a table, or that there is none and what secret noise would give."""
         if not self.derived:
@@ -154,12 +165,9 @@ class Statement:
     def _amount(self) -> str:
         """Write ε and nats, for whom they hold, and what of labels they hold."""
         nats = f"{in_nats(upper_bound(self.nats))} {self.holds}"
-        labels = {
-            "counted": f", {upper_bound(self.labels)} of them by labels",
-            "covered": ", labels included",
-            "uncounted": ", plus labels, not counted",
-            "none": ", no label is released",
-        }[self.label_kind]
+        labels = f", {_LABEL_SCOPES[self.label_kind]}"
+        if self.label_kind == "counted":
+            labels = f", {upper_bound(self.labels)} of them by labels"
         if "images" in self.parts:
             labels += f" (a channel lets {upper_bound(self.parts['images'])} of the values through)"
         if self.epsilon is None:

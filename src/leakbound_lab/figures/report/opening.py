@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from leakbound.accounting.risk import bound_text
+from leakbound.accounting.statement import NO_BOUND, Statement, upper_bound
 from leakbound.words import in_nats
 from leakbound_lab.claims.evaluation import VERDICTS
 from leakbound_lab.config.data import size_of
@@ -35,15 +36,14 @@ _NATS = "nats, whole training"
 _OUTCOMES = {
     _ACCURACY: ("test_accuracy", ("",)),
     _UPLOADS: ("auc", ("likelihood",)),
-    _NATS: ("leakage", ("",)),
     _MEMBERSHIP: ("auc", ATTACKERS),
     _ERROR: ("relative_mse", ("attack",)),
 }
-"""Columns of the table that opens a report, the server's first: their metric, and its variants by preference."""
+"""Measured columns of the table that opens a report: their metric, and its variants by preference."""
+_COLUMNS = (_ACCURACY, _UPLOADS, _NATS, _MEMBERSHIP, _ERROR)
+"""All columns of that table, the server's first."""
 _MEANINGS = {
     _UPLOADS: "how well a server that sees every upload recognises members; 0.5 is guessing",
-    _NATS: "the most that all uploads reveal about one record, if the noise is secret: behind a channel on average "
-    "over records and without the label, behind DP for each record with its label",
     _MEMBERSHIP: "how well whoever gets the trained network does, by the strongest attack",
     _ERROR: "squared error of the record that an attacker recovers from its gradient; 1 is that of the mean record",
 }
@@ -93,23 +93,55 @@ def attacked_runs(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return {defense: means[defense].idxmin() for defense in style.ordered(rows["defense"].unique())}
 
 
-def outcome_lines(tables: Mapping[str, pd.DataFrame]) -> list[list[str]]:
-    """Write :func:`outcomes` as text, the headings first. Empty without outcomes."""
+def bounds(tables: Mapping[str, pd.DataFrame], stated: Mapping[str, Statement]) -> dict[Any, Statement]:
+    """Find what is stated of the training of each defense and level that :func:`outcomes` compares.
+
+    Args:
+        tables: Rows of studies by name.
+        stated: Run to the statement of one replica.
+    """
+    rows = _of_one_network(tables, *_metric_of(_ACCURACY), None)
+    if rows.empty:
+        return {}
+    runs = rows.fillna({"level": math.inf}).groupby(["defense", "level"])["run"].first()
+    return {arm: stated[run] for arm, run in runs.items() if run in stated}
+
+
+def outcome_lines(tables: Mapping[str, pd.DataFrame], bounds: Mapping[Any, Statement]) -> list[list[str]]:
+    """Write :func:`outcomes` and :func:`bounds` as text, the headings first. Empty without outcomes."""
     table = outcomes(tables)
+    columns = [name for name in _COLUMNS if name in table.columns or (name == _NATS and bounds)]
     lines = []
     for arm, row in table.iterrows():
-        texts = row.map(lambda value: "–" if math.isnan(value) else _number(value))
-        if row.get(_NATS, 0.0) > 0.0:
-            texts[_NATS] = bound_text(row[_NATS])
-        elif _NATS in row and row.get(_ACCURACY, math.nan) >= 0.0:
-            texts[_NATS] = "no bound"  # none is stated for this training
-        lines.append([*_arm(arm), *texts])
-    return [[_written(table), "level", *table.columns], *lines] if lines else []
+        texts = {name: "–" if math.isnan(value) else _number(value) for name, value in row.items()}
+        if arm in bounds:
+            texts[_NATS] = upper_bound(bounds[arm].nats) if _in_nats(bounds[arm]) else NO_BOUND
+        lines.append([*_arm(arm), *(texts.get(name, "–") for name in columns)])
+    return [[_written(table), "level", *columns], *lines] if lines else []
 
 
-def meanings(lines: Sequence[Sequence[str]]) -> dict[str, str]:
+def _in_nats(statement: Statement) -> bool:
+    """Return whether nats were derived, so that they bound a training if its noise is secret."""
+    return statement.derived and math.isfinite(statement.nats)
+
+
+def meanings(lines: Sequence[Sequence[str]], bounds: Mapping[Any, Statement]) -> dict[str, str]:
     """Explain the columns that the lines of :func:`outcome_lines` have, and no others."""
-    return {column: text for column, text in _MEANINGS.items() if lines and column in lines[0]}
+    texts = {**_MEANINGS, _NATS: _meaning_of_nats(bounds)}
+    return {
+        column: texts[column] for column in _COLUMNS if texts.get(column) and lines and column in lines[0]
+    }
+
+
+def _meaning_of_nats(bounds: Mapping[Any, Statement]) -> str:
+    """Say whose values the nats of the table bound, for whom and with which labels. Empty if none has nats."""
+    scopes: dict[str, list[str]] = {}
+    for name in style.ordered({defense for defense, _ in bounds}):
+        of_defense = [statement for (defense, _), statement in bounds.items() if defense == name]
+        for scope in {f"about {each.subject}, {each.scope}": None for each in of_defense if _in_nats(each)}:
+            scopes.setdefault(scope, []).append(style.style_of(name).label)
+    kinds = "; ".join(f"behind {', '.join(labels)} {scope}" for scope, labels in scopes.items())
+    return f"the most that all uploads reveal, if the noise is secret: {kinds}" if kinds else ""
 
 
 def _written(table: pd.DataFrame) -> str:
@@ -130,11 +162,17 @@ def _arm_text(arm: Any) -> str:
     return f"{label} ({level})" if level else label
 
 
-def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int], config: Config) -> list[str]:
+def sentences(
+    tables: Mapping[str, pd.DataFrame],
+    bounds: Mapping[Any, Statement],
+    totals: Mapping[str, int],
+    config: Config,
+) -> list[str]:
     """Write the sentences that open a report: what was trained, what each observer learns at which cost, verdicts.
 
     Args:
         tables: Rows of studies by name.
+        bounds: Defense and level to what :func:`bounds` found to be stated.
         totals: Verdict to number of claims.
         config: Configuration of the results.
     """
@@ -147,7 +185,7 @@ def sentences(tables: Mapping[str, pd.DataFrame], totals: Mapping[str, int], con
         *_trained(tables, config),
         *_membership(table),
         *_reconstruction(table),
-        *_bounds(table, config),
+        *_bounded(table, bounds, config),
         *_demonstrated(tables),
         *verdicts,
     ]
@@ -217,30 +255,23 @@ def _rank(measured: pd.DataFrame | pd.Series, arms: Sequence[Any], best: str, al
     return f", {best if len(arms) > 1 else alone}"
 
 
-def _bounds(table: pd.DataFrame, config: Config) -> Iterator[str]:
-    """Yield a sentence on the smallest bound of a channel, that of DP, and what identification takes."""
-    if _NATS not in table.columns:
+def _bounded(table: pd.DataFrame, bounds: Mapping[Any, Statement], config: Config) -> Iterator[str]:
+    """Yield a sentence on the smallest bound on average and for each record, and what identification takes."""
+    bounded = {arm: statement for arm, statement in bounds.items() if _in_nats(statement)}
+    kinds = ([arm for arm in bounded if bounded[arm].every == every] for every in (False, True))
+    least = [min(kind, key=lambda arm: bounded[arm].nats) for kind in kinds if kind]
+    if not least:
         return
-    bounds = table[_NATS][table[_NATS] > 0]
-    defenses = config.known_defenses()
-    kinds = {True: "on average over records, without the label", False: "for each record with its label"}
-    listed = []
-    for average, scope in kinds.items():
-        of_kind = bounds[[(defenses[defense].channel is not None) == average for defense, _ in bounds.index]]
-        if len(of_kind):
-            least = of_kind.idxmin()
-            listed.append(f"{in_nats(bound_text(of_kind[least]))} behind {_arm_text(least)}, {scope}")
-    if listed:
-        dataset = table.attrs["network"]["dataset"]
-        members = size_of(dataset, config.datasets[dataset]).members
-        seeded = "; here it comes from seeds" if config.privacy_noise == "seeded" else ""
-        whose = (
-            "one record" if config.datasets[dataset].owner is None else "all records of one owner together"
-        )
-        yield (
-            f"All uploads of a training reveal about {whose} at most {'; '.join(listed)}. This holds if the noise "
-            f"is secret{seeded}. To name one of {members:,} records takes {math.log(members):.1f} nats."
-        )
+    listed = "; ".join(
+        f"behind {_arm_text(arm)} about {bounded[arm].subject} at most {bounded[arm].amount}" for arm in least
+    )
+    seeded = "" if all(bounded[arm].secure for arm in least) else "; here it comes from seeds"
+    dataset = table.attrs["network"]["dataset"]
+    members = size_of(dataset, config.datasets[dataset]).members
+    yield (
+        f"All uploads of a training reveal {listed}. This holds if the noise is secret{seeded}. "
+        f"To name one of {members:,} records takes {math.log(members):.1f} nats."
+    )
 
 
 def _demonstrated(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:

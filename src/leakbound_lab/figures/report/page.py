@@ -16,6 +16,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from leakbound.accounting.risk import membership_bound
+from leakbound.accounting.statement import Statement
 from leakbound_lab.claims.evaluation import EXACT_VERDICTS, VERDICTS
 from leakbound_lab.claims.scoreboard import (
     CLOSED_FORMS,
@@ -118,11 +119,21 @@ class Report:
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     @property
+    def bounds(self) -> dict[Any, Statement]:
+        """Defense and level to what is stated of its training."""
+        stated = {
+            run: Statement.from_numbers(bound["replica"])
+            for leakage in self.provenance.get("leakage", {}).values()
+            for run, bound in leakage["runs"].items()
+        }
+        return opening.bounds(self.tables, stated)
+
+    @property
     def sentences(self) -> list[str]:
         """Sentences that open the page: results of other settings, then those of the results."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
         totals = {name: int(last.get(name, 0)) for name in VERDICTS}
-        opened = opening.sentences(self.tables, totals, self.config)
+        opened = opening.sentences(self.tables, self.bounds, totals, self.config)
         if others := self.provenance.get("other_settings"):
             opened.insert(
                 0,
@@ -152,8 +163,8 @@ def page(report: Report) -> str:
         report=report,
         sentences=report.sentences,
         picture=by_key.get(opening.opening_picture(by_key) or ""),
-        outcomes=(lines := opening.outcome_lines(report.tables)),
-        meanings=opening.meanings(lines),
+        outcomes=(lines := opening.outcome_lines(report.tables, report.bounds)),
+        meanings=opening.meanings(lines, report.bounds),
         roc=_roc(report.curves),
         counts=[
             [style.PAPERS.get(paper, paper), *row] for paper, *row in counts.astype(str).to_numpy().tolist()
