@@ -23,7 +23,7 @@ from leakbound_lab.models.small import MLP
 from leakbound_lab.registries import MODELS
 from leakbound_lab.training import UntrainableError, loop, train, upload_scores
 from leakbound_lab.training.correlated import CorrelatedLearner
-from leakbound_lab.training.participation import ParticipationRatios
+from leakbound_lab.training.participation import ParticipationRatios, arranged, by_bulk
 from leakbound_lab.training.request import UploadScoring, initial_network
 from leakbound_lab.training.whitening import Whitening, axes_of_few, inner_products
 
@@ -344,3 +344,26 @@ def test_scores_behind_correlated_noise_go_on_after_an_interruption(scenes, tmp_
     assert torch.equal(result.scores, whole)
     with pytest.raises(ValueError, match="window = 2: uploads of dpmf are scored one by one"):
         train(correlated(scenes, 4, scoring=replace(request.scoring, window=2)))
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_scores_are_centred_at_the_lower_median_of_their_class_without_those_of_no_gradient(broken):
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.tensor([7] * 40 + [2] * 9 + [5] * 2 + [3])[torch.randperm(52, generator=generator)]
+    scores = torch.randn(52, generator=generator) + labels
+    norms = torch.rand(52, generator=generator) + 0.5
+    off = torch.arange(52) % 5 == 0
+    norms[off], scores[off] = 0.0, 0.0
+    norms[labels == 3] = scores[labels == 3] = 0.0  # a class without any gradient
+    if broken:
+        scores[1] = math.nan
+    medians = {}
+    for label in (7, 2, 5):
+        of_class = sorted(scores[(labels == label) & (norms > 0)].tolist())
+        medians[label] = of_class[(len(of_class) - 1) // 2]
+    centred = torch.tensor([s - medians.get(int(y), 0.0) for s, y in zip(scores.tolist(), labels, strict=True)])
+    bulk = sorted(centred[norms > 0].abs().tolist())
+    deviation = 1.4826 * bulk[(len(bulk) - 1) // 2] if not broken else math.nan
+    expected = torch.where(norms > 0, centred / deviation, 0.0), torch.where(norms > 0, norms / deviation, 0.0)
+    for value, right in zip(by_bulk(scores, norms, arranged(labels)), expected, strict=True):
+        torch.testing.assert_close(value, right, equal_nan=True)

@@ -6,7 +6,7 @@ norm for one that does. Few records take part in a step, so the bulk of the scor
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +15,26 @@ from torch import Tensor
 _MEMORY = 0.98  # part of the earlier uploads in mean and variance of a candidate's scores
 _FAR = 3.0  # deviations at which a score counts no more for either: most likely the candidate took part
 _SCALE = 1.4826  # standard deviation of a Gaussian, in median absolute deviations
+
+
+class Classes(NamedTuple):
+    """Records of each class, arranged once, so that medians of all classes take one call in each step.
+
+    Attributes:
+        of_record: (n,) class of each record, a row of ``records``.
+        records: (classes, most) numbers of the records of each class, and n where it has fewer than the largest.
+    """
+
+    of_record: Int[Tensor, " n"]
+    records: Int[Tensor, "classes most"]
+
+
+def arranged(labels: Int[Tensor, " n"]) -> Classes:
+    """Arrange records by their labels."""
+    of_record = labels.unique(return_inverse=True)[1]
+    groups = [torch.nonzero(of_record == row).flatten() for row in range(int(of_record.max()) + 1)]
+    records = torch.nn.utils.rnn.pad_sequence(groups, batch_first=True, padding_value=len(labels))
+    return Classes(of_record, records)
 
 
 class RunningScale:
@@ -28,11 +48,11 @@ class RunningScale:
         self._state = {"means": zeros.clone(), "variances": torch.ones_like(zeros)}
 
     def standardised(
-        self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
+        self, slot: int, scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], classes: Classes
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Scale scores to mean 0 and variance 1 of candidates that take no part, and their norms alike."""
         weights = torch.where(_above_rounding(norms), 1 - _MEMORY, 0.0)
-        scores, norms = by_bulk(scores, norms, labels)
+        scores, norms = by_bulk(scores, norms, classes)
         means, variances = (self._state[name][slot] for name in ("means", "variances"))
         means.lerp_(scores.clamp(-_FAR, _FAR), weights)
         scores = scores - means
@@ -134,18 +154,17 @@ def over_norms(products: Float[Tensor, " n"], squares: Float[Tensor, " n"]) -> t
 
 
 def by_bulk(
-    scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], labels: Int[Tensor, " n"]
-) -> tuple[Tensor, Tensor]:
+    scores: Float[Tensor, " n"], norms: Float[Tensor, " n"], classes: Classes
+) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
     """Centre scores at the median of their class, and scale scores and norms by the bulk's deviation.
 
     Gradients of 0 have the score 0, and are no part of the bulk.
     """
     usable = _above_rounding(norms)
-    centred = scores.clone()
-    for label in labels.unique():
-        of_class = usable & (labels == label)
-        centred[of_class] -= scores[of_class].median()
-    deviation = _SCALE * centred[usable].abs().median()
+    bulk = torch.cat([scores.where(usable, math.nan), scores.new_full((1,), math.nan)])
+    medians = bulk[classes.records].nanmedian(1).values
+    centred = scores - medians[classes.of_record]
+    deviation = _SCALE * centred[usable].abs().median()  # NaN if a score of the bulk is
     deviation = deviation.where(deviation != 0, math.inf)  # a bulk without spread has no scale
     return (centred / deviation).where(usable, 0), (norms / deviation).where(usable, 0)
 

@@ -31,7 +31,13 @@ from leakbound_lab.datasets import Split
 from leakbound_lab.models.classifier import Classifier
 from leakbound_lab.training.client_steps import ClientStep
 from leakbound_lab.training.layer_factors import LayerFactors, Outer, paired, scored_layers, with_one
-from leakbound_lab.training.participation import ParticipationRatios, RunningScale, by_bulk, over_norms
+from leakbound_lab.training.participation import (
+    ParticipationRatios,
+    RunningScale,
+    arranged,
+    by_bulk,
+    over_norms,
+)
 from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring
 from leakbound_lab.training.whitening import (
     Units,
@@ -85,6 +91,7 @@ class UploadScores:
         self._public = released, labels[: scoring.public]
         records = [request.dataset.pool.take(np.array(scoring.rows[slot.replica])) for slot in slots]
         self._candidates = [_on_device(each, device) for each in records]
+        self._classes = [arranged(labels) for _, labels in self._candidates]
         rates = [slot.learning_rate for slot in slots]
         self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
@@ -174,7 +181,7 @@ class UploadScores:
         if self._participation.uploads % _REFRESH == 0:
             state["units"] = [self._units(start) for start in starts]
             state["whitening"] = [self._whitening(*pair) for pair in zip(starts, state["units"], strict=True)]
-        for slot, (_, labels) in enumerate(self._candidates):
+        for slot, classes in enumerate(self._classes):
             # Whitened inner products with each candidate's own gradient, added up over layers.
             layers = []
             units = state["units"][slot]
@@ -194,7 +201,7 @@ class UploadScores:
             sums = torch.stack(layers).sum(0)
             state["lasting"][slot] += sums[-1]
             # Likelihood ratios for each share of its gradient that a member's upload may show.
-            scores, strengths = self._scale.standardised(slot, *over_norms(*sums[0]), labels)
+            scores, strengths = self._scale.standardised(slot, *over_norms(*sums[0]), classes)
             means = scores.new_tensor(SHARES)[:, None] * strengths
             self._participation.add(slot, means * (scores - means / 2), records)
         self._participation.close_upload(records)
@@ -209,7 +216,7 @@ class UploadScores:
     def _lasting(self, slot: int) -> Float[Tensor, "shares n"]:
         """Compute likelihood ratios of all steps together, of which a member takes part in a share."""
         scores, norms = over_norms(*self._state["lasting"][slot])
-        scores, strengths = by_bulk(scores, norms, self._candidates[slot][1])
+        scores, strengths = by_bulk(scores, norms, self._classes[slot])
         share = min(1.0, self._request.records / self._population)
         means = scores.new_tensor(SHARES)[:, None] * strengths * share
         return means * (scores - means / 2)
