@@ -58,7 +58,8 @@ class LogHandler(LogHandlerBase):
 
     def _note(self, record: LogRecord, text: str) -> None:
         """Remember what the last words depend on."""
-        event, said = getattr(record, "event", None), f"{record.getMessage()}\n{text}"
+        event = getattr(record, "event", None)
+        said = f"{record.getMessage()}\n{text}"
         if event == LogEvent.RUN_INFO:
             self._total = getattr(record, "stats", {}).get("total", self._total)
         elif event == LogEvent.PROGRESS:

@@ -220,9 +220,11 @@ def _largest(rejected: Callable[[float], bool]) -> float:
     """Find the largest rejected argument, not rounded up, if smaller ones are rejected too. Else 0."""
     if not rejected(0.0):
         return 0.0
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while rejected(high) and high < _LARGEST:
-        low, high = high, 2.0 * high
+        low = high
+        high = 2.0 * high
     for _ in range(40):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rejected(middle) else (low, middle)

@@ -105,7 +105,8 @@ def empirical_bayes(
     centred = candidates - candidates.mean(axis=0)
     whitened = whiten(centred, noise_variances / uses, basis, gain)
     half_norms = 0.5 * (whitened**2).sum(axis=1)
-    errors, entropies = np.empty(draws), np.empty(draws)
+    errors = np.empty(draws)
+    entropies = np.empty(draws)
     hits = 0
     for start in range(0, draws, _CHUNK):
         draw = slice(start, min(start + _CHUNK, draws))

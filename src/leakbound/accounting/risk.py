@@ -172,7 +172,8 @@ def naming_bound(information: float, candidates: int) -> float:
     if information >= math.log(candidates):
         return 1.0
     # Bisection needs no library, and its upper end is never below the root.
-    low, high = 1.0 / candidates, 1.0
+    low = 1.0 / candidates
+    high = 1.0
     while low < (middle := 0.5 * (low + high)) < high:
         if identification_information(middle, candidates) < information:
             low = middle

@@ -182,7 +182,8 @@ def _row(of: str, events: list[PrivacyEvent], stated: Mapping[str, Any], verifie
 
 def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEvent]]:
     """Read the stated bounds and the events of a provenance."""
-    stated, entries = record.get("leakage"), record.get("events")
+    stated = record.get("leakage")
+    entries = record.get("events")
     if not isinstance(entries, list) or not entries:
         raise ValueError(
             "the provenance holds no privacy events, so it is of no training: give that of a training"
@@ -195,7 +196,8 @@ def _read(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[PrivacyEve
         )
     if len({event.bound for event in events}) != 1:
         raise ValueError("the provenance states bounds of another form: give that of a training")
-    classes, channel = round(math.exp(stated["labels"])), events[0].bound == "nats"
+    classes = round(math.exp(stated["labels"]))
+    channel = events[0].bound == "nats"
     whole = (classes > 1) == channel and _agree(math.log(classes), stated["labels"])
     # The nats of randomized responses cannot be checked by anything else in a provenance.
     responded = any(item["why"].startswith("randomized responses") for item in record.get("released", ()))

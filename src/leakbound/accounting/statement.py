@@ -280,7 +280,8 @@ def state(
     if not (counted >= 0 and added >= 0):
         raise ValueError(f"labels = {labels}, added = {added}: nats are >= 0")
     if events:
-        unit, group = events[0].unit, max(event.rows for event in events)
+        unit = events[0].unit
+        group = max(event.rows for event in events)
     facts: dict[str, Any] = {
         "release": release,
         "unit": unit,

@@ -59,7 +59,8 @@ def van_trees_error(
         raise ValueError("variances: each must be finite and >= 0")
     if not np.isfinite(information).all():
         raise ValueError("information: an entry is not finite; noise of variance 0 shows the record exactly")
-    scale, unit = np.sqrt(variances), np.eye(len(variances))
+    scale = np.sqrt(variances)
+    unit = np.eye(len(variances))
     measured = unit + scale[:, None] * information * scale
     chosen = measured if chosen_by is None else unit + scale[:, None] * chosen_by * scale
     inverse = linalg.inv(chosen)

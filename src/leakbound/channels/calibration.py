@@ -172,10 +172,12 @@ def least_power_level(
     )  # up to here no variance overflows on the way
     stride = 1.0
     while low > _SMALLEST and excess(low) < 0:
-        low, stride = max(low - stride, _SMALLEST), 2.0 * stride
+        low = max(low - stride, _SMALLEST)
+        stride = 2.0 * stride
     stride = 1.0
     while high < top and excess(high) > 0:
-        high, stride = min(high + stride, top), 2.0 * stride
+        high = min(high + stride, top)
+        stride = 2.0 * stride
     if excess(low) < 0:
         return representable(_SMALLEST, capacity)
     if excess(high) > 0:
@@ -229,7 +231,8 @@ def water_filling(eigenvalues: Float[np.ndarray, " d"], capacity: float) -> Wate
     steps = _log_ratio(positive[:-1], positive[1:])  # ln(λ_j / λ_{j+1}) >= 0
     spent = np.concatenate([[0.0], np.cumsum(np.arange(1, positive.size) * steps)])  # Σ_{i<=m} ln(λ_i / λ_m)
     active = int(np.count_nonzero(spent[: positive.size] < budget))
-    gain, variances = np.zeros_like(signal), np.zeros_like(signal)
+    gain = np.zeros_like(signal)
+    variances = np.zeros_like(signal)
     if not active:
         return WaterFilling(float(signal.max(initial=0.0)), gain, variances, float(signal.sum()))
     # The water level, from the excess of the lowest of these axes, and gains and noise from the excesses.

@@ -242,7 +242,8 @@ def _scaled(
     Axes without noise have the ratio 0 or ∞. Axes with infinite noise have the ratio 0.
     """
     _check_dimension(channel, moments)
-    basis, noise = channel.basis, channel.variances
+    basis = channel.basis
+    noise = channel.variances
     if isinstance(basis, Directions):
         raise ValueError(
             "the axes of this channel are never formed: pass the spectrum that it was calibrated from"
@@ -302,7 +303,8 @@ def linear_estimate(
             f"images have {released[0].size} values, the channel {channel.dimension}, the moments {moments.dimension}; "
             "take all three from one dataset"
         )
-    basis, mean = channel.basis, moments.mean
+    basis = channel.basis
+    mean = moments.mean
     gain = np.ones(len(mean)) if channel.gain is None else channel.gain
     centre = mean if channel.mean is None else channel.mean
     signal = moments.covariance if basis is None else basis.T @ moments.covariance @ basis

@@ -48,7 +48,8 @@ def determinant_nats(uses: Schedule, moments: Moments) -> float:
         uses: Mechanisms with k_i, the number of uses of each with independent noise, > 0.
         moments: Mean and covariance Σ, whose name all mechanisms have as that of their axes.
     """
-    along, ratios = np.zeros(moments.dimension), np.zeros(moments.dimension)
+    along = np.zeros(moments.dimension)
+    ratios = np.zeros(moments.dimension)
     for mechanism, count in uses:
         if mechanism.precisions is None:
             ratios += count * mechanism.ratios

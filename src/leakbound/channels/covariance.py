@@ -303,7 +303,8 @@ def estimate_moments(chunks: Iterable[Num[np.ndarray, "_ ..."]]) -> Moments:
             continue
         records = np.array(chunk, dtype=np.float64).reshape(len(chunk), -1)
         if not count:
-            mean, scatter = np.zeros(records.shape[1]), np.zeros((records.shape[1],) * 2, order="F")
+            mean = np.zeros(records.shape[1])
+            scatter = np.zeros((records.shape[1],) * 2, order="F")
         size, width = records.shape
         if width != len(mean):
             raise ValueError(
@@ -487,7 +488,8 @@ def _ledoit_wolf(lengths: Float[np.ndarray, " n"], spread: float, width: int) ->
 
 def _raised(lengths: Float[np.ndarray, " n"]) -> float:
     """Compute n/(n − 1)/(1 − squared relative standard error of a total variance), from squared lengths."""
-    count, mean = len(lengths), float(lengths.mean())
+    count = len(lengths)
+    mean = float(lengths.mean())
     error = float(lengths.var()) / mean**2 / count if mean else 0.0
     return count / (count - 1.0) / (1.0 - error)
 
@@ -514,7 +516,8 @@ def _weight_for_fresh(folds: Sequence[_Fold], width: int, least: float) -> float
 
     low = high = least
     while high < 1.0 and excess(high) > 0:
-        low, high = high, min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
+        low = high
+        high = min(1.0, max(2.0 * high, 2.0 * _LEAST_WEIGHT))
     return high if high == low or excess(high) > 0 else float(bisect(excess, low, high, xtol=_LEAST_WEIGHT))
 
 

@@ -120,7 +120,8 @@ def unspanned(records: Num[np.ndarray, "n d"], channel: GaussianChannel, spectru
         True if a record differs from the mean by more than a thousandth of the noise's standard deviation
         along such an axis.
     """
-    variances, basis = spectrum.data_eigenvalues, channel.basis
+    variances = spectrum.data_eigenvalues
+    basis = channel.basis
     if variances is None or basis is None:
         return False
     passing = np.ones(len(variances), bool) if channel.gain is None else channel.gain > 0

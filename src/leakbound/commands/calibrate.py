@@ -80,7 +80,9 @@ def calibrate_records(
         if shape is None:
             raise typer.BadParameter(f"--out {out}: a file holds one channel; give --shape, too")
         own_records.check_absent(out, _spectrum_of(out))
-    owner, uses, candidates = reading.owner, target_options.uses, target_options.candidates
+    owner = reading.owner
+    uses = target_options.uses
+    candidates = target_options.candidates
     private, public_records = own_records.read_both(path, public, reading)
     most = 1 if owner is None else owners.most_records(private.values, owners.owners_of(private, owner))
     if out is not None:

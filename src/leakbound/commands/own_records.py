@@ -154,10 +154,8 @@ def read_both(
     _check_size(public, len(public_records), public_records.values.shape[1:])
     _check_forms(path, private, public, public_records)
     if scaled:
-        private, public_records = (
-            private.standardized(public_records),
-            public_records.standardized(public_records),
-        )
+        private = private.standardized(public_records)
+        public_records = public_records.standardized(public_records)
     from leakbound.engine.identity import refuse_shared
 
     with refusing(f"--public {public}", GuaranteeError):
@@ -408,8 +406,10 @@ def _check_varies(collection: Collection, span: tuple[int, int] | None) -> None:
 
 def _check_units(private: Collection, public: Collection) -> None:
     """Refuse values that exceed the range of the public ones by more than half of its width, in the files' units."""
-    low, high = float(public.values.min()), float(public.values.max())
-    least, largest = float(private.values.min()), float(private.values.max())
+    low = float(public.values.min())
+    high = float(public.values.max())
+    least = float(private.values.min())
+    largest = float(private.values.max())
     slack = 0.5 * (high - low)
     if least < low - slack or largest > high + slack:
         raise typer.BadParameter(

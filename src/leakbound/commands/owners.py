@@ -113,7 +113,8 @@ def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
     from leakbound.records.records import first_copies
 
     records = first_copies(values).tolist()
-    times, of_owners = Counter(records), defaultdict(set)
+    times = Counter(records)
+    of_owners = defaultdict(set)
     for record, owner in zip(records, owners, strict=True):
         of_owners[owner].add(record)
     return max(sum(times[record] for record in of_owner) for of_owner in of_owners.values())

@@ -430,7 +430,8 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     errs = "after several channels is not computed; it errs by less than after one"
     if (error := leakage["mse_linear"]) is not None:
         errs = f"errs by {error:.4g} squared per value"
-    plan, planned = statement["planned"], []
+    plan = statement["planned"]
+    planned = []
     if plan["uses"] > 1:
         values = in_nats(upper_bound(plan["values"], 6))
         planned = [

@@ -182,7 +182,9 @@ class LeakageAccountant:
     ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
-        self.moments, self.records, self._group = moments, records, group
+        self.moments = moments
+        self.records = records
+        self._group = group
         self._uncovered = uncovered
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
@@ -197,7 +199,8 @@ class LeakageAccountant:
             groups: Number of records of each record's owner, 0 without one.
             group: Most records of an owner, None if not all records have one.
         """
-        self._group, self._each = group, np.maximum(groups, 1)
+        self._group = group
+        self._each = np.maximum(groups, 1)
         return self
 
     def _of_each(self, values: Any) -> np.ndarray:
@@ -250,7 +253,8 @@ class LeakageAccountant:
         # Precisions add for a record. The uses of an owner's records so far are not those of one record.
         several = self._each > 1
         later = np.where(several, self._of_each(fresh_uses), 0)
-        counts, fresh_uses = counts * self._each, np.where(several, 0, fresh_uses)
+        counts = counts * self._each
+        fresh_uses = np.where(several, 0, fresh_uses)
         for part in self._parts:
             if part.channel is channel:
                 part.uses = part.uses + counts
@@ -323,7 +327,8 @@ class LeakageAccountant:
 
     def account(self) -> Account:
         """Return all numbers, for the record that leaks most and for all together."""
-        joint, bounds = self._joint(), self.per_record()
+        joint = self._joint()
+        bounds = self.per_record()
         worst = int(bounds.argmax())
         uses = sum(int(part.uses[worst]) for part in self._parts)
         printed = [
@@ -405,11 +410,13 @@ def guarantee(engine: Any) -> str:
 
 def _guaranteed(engine: Any) -> Iterator[str]:
     """List the facts that hold."""
-    calibration, target = engine.calibration, engine.target
+    calibration = engine.calibration
+    target = engine.target
     frozen = engine.noise == "frozen"
     uses = 1 if frozen or target.uses is None else target.uses
     std = np.sqrt(calibration.channel.noise_power / calibration.channel.dimension)
-    one_use, together = engine.nats(1), engine.nats(uses)
+    one_use = engine.nats(1)
+    together = engine.nats(uses)
     account = engine.leakage()
     yield (
         f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
@@ -454,7 +461,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
             f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
             "compared): a statistic of these, so keep it to yourself"
         )
-    error, blind = calibration.linear_error(uses), calibration.linear_error(0)
+    error = calibration.linear_error(uses)
+    blind = calibration.linear_error(0)
     yield f"after {planned}, {_AVERAGE}:"
     yield (
         f"  without the label, the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs "

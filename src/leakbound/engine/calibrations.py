@@ -104,7 +104,8 @@ class Calibration:
 
     def linear_error(self, uses: int) -> float:
         """Compute the squared error, per value, of the best linear estimate of a record from all its uses."""
-        channel, spectrum = self.channel, self.spectrum
+        channel = self.channel
+        spectrum = self.spectrum
         if not uses:
             return self.moments.total_variance / channel.dimension
         if spectrum.weights is not None:
@@ -187,14 +188,18 @@ class OwnMoments:
 
     def __init__(self, calibration: Calibration, uses: int, accepted: Any) -> None:
         check_accepted(accepted)
-        self._calibration, self._uses, self._accepted = calibration, uses, accepted
+        self._calibration = calibration
+        self._uses = uses
+        self._accepted = accepted
         self._size = sample_size(calibration.channel.dimension)
         self.forget()
 
     def forget(self) -> None:
         """Forget all records, also those of another client."""
         self._rows: dict[bytes, Num[np.ndarray, " d"]] = {}
-        self._added, self._compared, self._warned = 0, 0, False
+        self._added = 0
+        self._compared = 0
+        self._warned = False
         self._next = _FIRST
         self._names: set[int] = set()
         self._capacity: OwnCapacity | None = None
@@ -253,7 +258,8 @@ class OwnMoments:
             except GuaranteeError:
                 self._rows, self._added = before
                 raise
-            self._next, self._compared = 4 * self._added, self._added
+            self._next = 4 * self._added
+            self._compared = self._added
         self._names.update(map(hash, new))
 
     def compare_epoch(self) -> None:
@@ -325,7 +331,8 @@ def warn_of_records(records: Num[np.ndarray, "n ..."], calibration: Calibration)
             stacklevel=3,
         )
     squares = np.square(records.reshape(len(records), -1) - calibration.moments.mean).sum(axis=1)
-    total, count = squares.mean(), len(squares)
+    total = squares.mean()
+    count = len(squares)
     error = squares.std() / (total * math.sqrt(count))
     if error <= _UNCERTAIN:
         return
@@ -509,7 +516,8 @@ class Progress:
     def __init__(self, records: int, values: int, shown: bool | None = None) -> None:
         self._added = values >= _LARGE if shown is None else shown
         self._what = f"leakbound: calibrating to {records} records of {values} values"
-        self._began, self._last = time.monotonic(), 0.0
+        self._began = time.monotonic()
+        self._last = 0.0
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, stage: str, done: float) -> None:

@@ -167,7 +167,8 @@ class SavedCollection:
         (size,), copied, labelled, owned, celled = (
             tensors[name].tolist() for name in ("size", "copied", "labelled", "owned", "celled")
         )
-        nats, places = tensors["nats"], set(range(len(uses)))
+        nats = tensors["nats"]
+        places = set(range(len(uses)))
         whole = len(np.unique(digests, axis=0)) == len(digests) == len(uses) <= size and bool(
             (uses >= 1).all()
         )
@@ -288,7 +289,8 @@ def parse_state(
         collections = {
             name: SavedCollection.of(part, width, needs_copies) for name, part in state["ledgers"].items()
         }
-        key, steps = state["key"], state["steps"]
+        key = state["key"]
+        steps = state["steps"]
         sealed = key["sealed"]
         whole = isinstance(key["name"], str) and (sealed is None or len(bytes.fromhex(sealed)) == SEALED)
         if not whole or type(steps) is not int or steps < 0:

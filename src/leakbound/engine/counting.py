@@ -73,14 +73,17 @@ class Counter:
     def __init__(
         self, plan: Plan, facts: Mapping[str, Any], identity: Identity, ledger: Ledger, labels: LabelCount
     ) -> None:
-        self.plan, self.ledger, self.identity = plan, ledger, identity
+        self.plan = plan
+        self.ledger = ledger
+        self.identity = identity
         self._facts = facts
         self.collections: dict[str, CountedRecords] = {}
         self.copies: dict[int, Float[Tensor, "1 1 d"]] = {}
         self._labels = labels
         self._released: dict[bytes, tuple[list[int], bool]] = {}  # labels that the ledger has a row of
         self._number = ledger.number_of(plan.mechanism)
-        self._lock, self._process = RLock(), process()
+        self._lock = RLock()
+        self._process = process()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the lock. The ledger of a copy is the same one, or refuses to count."""
@@ -91,7 +94,8 @@ class Counter:
         """Let one thread at a time release, and none in a process in which the ledger does not count."""
         self.ledger.check_process()
         if process() != self._process:
-            self._lock, self._process = RLock(), process()
+            self._lock = RLock()
+        self._process = process()
         with self._lock:
             yield
 
@@ -104,9 +108,11 @@ class Counter:
         key = self.identity.key if self.plan.seeded else Identity.generate(self.identity.double).key
         ledger = self.ledger.in_this_process(key)
         if ledger is not self.ledger:
-            self.ledger, self.identity = ledger, Identity(ledger.key, self.identity.double)
+            self.ledger = ledger
+            self.identity = Identity(ledger.key, self.identity.double)
             self._number = ledger.number_of(self.plan.mechanism)
-            self._released, self.copies = {}, {}
+            self._released = {}
+            self.copies = {}
 
     @property
     def pristine(self) -> bool:
@@ -386,7 +392,8 @@ class Counter:
         digests = records.digests[records.has_digest]
         digests = digests[np.unique(digests[:, 0], return_index=True)[1]]
         releases = self.ledger.releases(self._number, digests[:, 0])
-        digests, releases = digests[releases > 0], releases[releases > 0]
+        digests = digests[releases > 0]
+        releases = releases[releases > 0]
         rows = self.ledger.rows(digests[:, 0])
         return collection_state(len(records.digests), digests, releases, rows, self.copies)
 
@@ -499,14 +506,16 @@ class Counter:
         """
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
         digests = np.concatenate([records.digests for records in collections])
-        present, records = digests.any(axis=1), digests[:, 0]
+        present = digests.any(axis=1)
+        records = digests[:, 0]
         exposure = self.ledger.exposure(self._number, records)
         releases = np.where(present, self.ledger.releases(self._number, records), 0)
         fresh_uses = np.where(present, exposure.fresh_uses, 0)
         distinct = np.concatenate([each.in_loader if each.base else ~each.in_loader for each in collections])
         distinct |= releases > 0
         # Uses are those of an owner, where there is one.
-        owners, groups = self.ledger.owners(records), self.ledger.group_sizes(records)
+        owners = self.ledger.owners(records)
+        groups = self.ledger.group_sizes(records)
         for owner in np.unique(owners[owners != 0]).tolist():
             of_owner = np.flatnonzero(owners == owner)
             once = of_owner[np.unique(records[of_owner], return_index=True)[1]]
@@ -534,7 +543,8 @@ class Counter:
                 "several channels is not computed: take a target in nats, or records that no other channel has released"
             )
         if others and owned:
-            nats, limit = exposure.nats(self.plan.mechanism)[kind], self.plan.limit
+            nats = exposure.nats(self.plan.mechanism)[kind]
+            limit = self.plan.limit
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
@@ -546,7 +556,8 @@ class Counter:
                 "load the state_dict() of the run that holds it"
             )
         if exposure.fresh_uses[kind] <= (self.plan.most or 0):
-            nats, limit = exposure.nats(self.plan.mechanism)[kind], self.plan.limit
+            nats = exposure.nats(self.plan.mechanism)[kind]
+            limit = self.plan.limit
             return (
                 f"record {index} of {name!r} went through other channels, too, and would reveal "
                 f"{upper_bound(nats, 6)} nats together{equal}{runs}, where {self.plan.most} uses of this one are "

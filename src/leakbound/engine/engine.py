@@ -177,7 +177,8 @@ class ChannelEngine:
             GuaranteeError: If the data have several forms, or target or ledger cannot be used.
             ValueError: If the shape is unknown, or weights do not fit it.
         """
-        limit, folder = as_target(target), saved.cache_folder(cache, calibrate_to_own)
+        limit = as_target(target)
+        folder = saved.cache_folder(cache, calibrate_to_own)
         check_noise(noise)
         uses = limit.fresh_uses(noise == "frozen")
         shape_named(shape)  # or it is unknown
@@ -354,10 +355,12 @@ class ChannelEngine:
             raise GuaranteeError("this loader is protected already: protect the one that reads clean records")
         if isinstance(data, DataLoader) and data.batch_sampler is None:
             raise GuaranteeError("batch_size=None: let the DataLoader make batches to count uses by record")
-        dataset, place = dataset_of(data), self._key if key is None else key
+        dataset = dataset_of(data)
+        place = self._key if key is None else key
         if not len(dataset):
             raise GuaranteeError("the loader has no records: give it some")
-        places, first = Places.of(dataset), dataset[0]
+        places = Places.of(dataset)
+        first = dataset[0]
         self._check_inputs(input_of(first, place)[None])
         records = sum(map(len, places.bases))
         (labels,) = self.labels.check([with_input(first, place, None)], uncounted, records)
@@ -402,7 +405,8 @@ class ChannelEngine:
             count = len(dataset_of(dataset))
         except GuaranteeError:
             return 0
-        places, place = Places.of(dataset), self._key if key is None else key
+        places = Places.of(dataset)
+        place = self._key if key is None else key
         sample = np.random.default_rng().permutation(count)[:_COMPARED]
         counted = np.zeros(len(sample), bool)
         # By their places in datasets that are protected.
@@ -543,7 +547,8 @@ class ChannelEngine:
             GuaranteeError: If a batch of another rank is refused, or all records so far reveal over 25 % more
                 than promised.
         """
-        none, done = np.zeros(0, np.int64), not in_ranks()
+        none = np.zeros(0, np.int64)
+        done = not in_ranks()
         clean = torch.zeros(0, 1, 1, self.calibration.channel.dimension)
         while not done:
             with self._counter.turn():

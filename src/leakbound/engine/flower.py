@@ -49,7 +49,8 @@ class ChannelMod:
     """
 
     def __init__(self, engine: ChannelEngine, *, tell: bool = True) -> None:
-        self._engine, self._tell = engine, tell
+        self._engine = engine
+        self._tell = tell
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Let the client train with the counts of this node.

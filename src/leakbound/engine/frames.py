@@ -56,7 +56,8 @@ def owners_of(rows: Any, owner: Any, argument: Any) -> tuple[Any, list[Any] | No
         GuaranteeError: If there is no such column, there are not as many owners as rows, or an index of several
             levels leaves open whom a row is about.
     """
-    names, owners = column_names(rows), None
+    names = column_names(rows)
+    owners = None
     if isinstance(owner, str):
         rows, owners = _separated(rows, names, owner)
     elif owner not in (None, False):

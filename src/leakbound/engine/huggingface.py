@@ -29,7 +29,8 @@ class ChannelCallback(TrainerCallback):
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
-        self.engine, self.metric = engine, metric
+        self.engine = engine
+        self.metric = metric
         self._compared: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **shown: Any) -> None:

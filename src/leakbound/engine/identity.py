@@ -42,7 +42,8 @@ _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
 DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
 Label = tuple[int, int, float]
 """A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
-UNCOUNTED, VALUES = 0, 1
+UNCOUNTED = 0
+VALUES = 1
 """Words of a record's labels, and of other values, that were released uncounted."""
 
 
@@ -184,7 +185,8 @@ def _xor_owner_key(key: bytes, salt: bytes) -> bytes:
 
 def seal(data: bytes) -> bytes:
     """Seal data by the owner's key, so that no other account can read them."""
-    salt, key = os.urandom(WORD), _owner_key()
+    salt = os.urandom(WORD)
+    key = _owner_key()
     hidden = _xor_stream(data, key + salt)
     return salt + blake2b(salt + hidden, digest_size=WORD, key=key).digest() + hidden
 
@@ -195,7 +197,10 @@ def unseal(data: bytes) -> bytes:
     Raises:
         GuaranteeError: If another account has sealed them, or they were changed.
     """
-    salt, mark, hidden, key = data[:WORD], data[WORD : 2 * WORD], data[2 * WORD :], _owner_key()
+    salt = data[:WORD]
+    mark = data[WORD : 2 * WORD]
+    hidden = data[2 * WORD :]
+    key = _owner_key()
     if not compare_digest(mark, blake2b(salt + hidden, digest_size=WORD, key=key).digest()):
         raise GuaranteeError(
             f"what was calibrated to the records that it protects was sealed by another account than the one of "
@@ -229,7 +234,8 @@ def _owner_key() -> bytes:
             made = storage.atomic(path, sealed=False, private=True, replace=False)
             with suppress(FileExistsError), made as part:  # another process may be faster
                 part.write_bytes(os.urandom(KEY))
-        key, mode = path.read_bytes(), path.stat().st_mode & 0o777
+        key = path.read_bytes()
+        mode = path.stat().st_mode & 0o777
     except OSError as error:
         raise GuaranteeError(
             f"{path}: {error.strerror or error}, so no state can be saved or loaded: set LEAKBOUND_KEY to a file of "

@@ -173,9 +173,12 @@ class Ledger:
 
     def _initialise(self, path: Path | None, key: bytes) -> None:
         """Set what distinguishes this ledger. One in memory is made now, and a file is opened at its first use."""
-        self.path, self.key = path, key
-        self.number, self.since = os.urandom(16), datetime.now(UTC).date().isoformat()
-        self._process, self._place = process(), 0
+        self.path = path
+        self.key = key
+        self.number = os.urandom(16)
+        self.since = datetime.now(UTC).date().isoformat()
+        self._process = process()
+        self._place = 0
         self._reset()
         if path is None:
             self._in_memory[process(), self.number] = self
@@ -185,7 +188,9 @@ class Ledger:
     def _reset(self) -> None:
         """Drop the connection and all that was read and computed elsewhere."""
         self._connection: sqlite3.Connection | None = None
-        self._lock, self._run, self._warned = RLock(), False, False
+        self._lock = RLock()
+        self._run = False
+        self._warned = False
         self._mechanisms: dict[int, Mechanism] = {}
         self._splits: dict[Any, tuple[float | int, float, float]] = {}  # nats by schedule
         self._moments: dict[str, Moments] = {}
@@ -298,7 +303,10 @@ class Ledger:
             return here
         foreign = object.__new__(cls)
         made_in = b"" if made_in == process() else made_in  # it is gone
-        foreign.path, foreign.key, foreign.number, foreign._process = None, key, number, made_in
+        foreign.path = None
+        foreign.key = key
+        foreign.number = number
+        foreign._process = made_in
         foreign._reset()
         return foreign
 
@@ -402,7 +410,8 @@ class Ledger:
         if moments.name not in self._moments:
             self._moments[moments.name] = moments
             self._splits.clear()
-        width, hidden = moments.dimension, private and self.path is not None
+        width = moments.dimension
+        hidden = private and self.path is not None
         place = (width, moments.name if hidden else "")
         if place not in self._near:
             near = NearCopies(moments)
@@ -818,7 +827,8 @@ class Ledger:
         # the last ones, or damage the file, which is then refused. The journal that stays is void by its header.
         self._connection.execute("PRAGMA journal_mode = PERSIST")
         self._connection.execute("PRAGMA synchronous = OFF")
-        self._process, self._run = process(), False
+        self._process = process()
+        self._run = False
         self._place = self._place or self._inode()
         return self._connection
 

@@ -29,7 +29,8 @@ class ChannelCallback(Callback):
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
-        self.engine, self.metric = engine, metric
+        self.engine = engine
+        self.metric = metric
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse a training whose records do not pass the channel, or whose earlier uses are not known.

@@ -355,13 +355,15 @@ class Places:
     def of(cls, dataset: Any) -> Places:
         """Find the origins of a dataset's records, through ``Subset`` and ``ConcatDataset``."""
         if isinstance(dataset, Subset):
-            inner, chosen = cls.of(dataset.dataset), np.asarray(dataset.indices, dtype=np.int64)
+            inner = cls.of(dataset.dataset)
+            chosen = np.asarray(dataset.indices, dtype=np.int64)
             return cls(inner.bases, inner.which[chosen], inner.records[chosen])
         if not isinstance(dataset, ConcatDataset):
             size = len(dataset)
             return cls((dataset,), np.zeros(size, dtype=np.int64), np.arange(size, dtype=np.int64))
         bases: list[Any] = []
-        which, records = [], []
+        which = []
+        records = []
         for part in map(cls.of, dataset.datasets):
             bases += [base for base in part.bases if not any(base is other for other in bases)]
             numbers = [next(at for at, other in enumerate(bases) if other is base) for base in part.bases]

@@ -117,7 +117,8 @@ class BatchNoise:
         self, channel: GaussianChannel, mean: Float[np.ndarray, " d"], noise: str, seed: int | None
     ) -> None:
         self._sampler = CentredSampler(channel, mean, on_grid=seed is None)
-        self._noise, self._seed = noise, seed
+        self._noise = noise
+        self._seed = seed
         self.name = None if seed is None else name_of(seed, channel)
 
     def apply(
@@ -138,7 +139,8 @@ class BatchNoise:
         if self._noise == "fresh":
             return self._sampler.apply(clean, source).float()
         # Each rank draws the copies that its part of the batch needs, and all ranks keep all of them.
-        begin, new = batch.of_rank.start, batch.new
+        begin = batch.of_rank.start
+        new = batch.new
         mine = new[(new >= begin) & (new < batch.of_rank.stop)]
         of_ranks, _ = gather_over_ranks(
             lambda: self._sampler.apply(clean[torch.from_numpy(mine - begin)], source).float()
@@ -292,7 +294,9 @@ class ProtectedLoader:
     def __init__(
         self, loader: DataLoader[Any], release: ReleaseBatch, key: Key, end: Callable[[], None]
     ) -> None:
-        self._loader, self._release, self.end = loader, release, end
+        self._loader = loader
+        self._release = release
+        self.end = end
         self.dataset = Hidden(len(loader.dataset))  # type: ignore[arg-type]
         options = {name: getattr(loader, name) for name in _LOADER_OPTIONS}
         self._clean = DataLoader(
@@ -345,7 +349,9 @@ class ProtectedDataset(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any, release: ReleaseBatch, key: Key, engine: Any) -> None:
-        self._clean, self._release, self.engine = _Positions(dataset, key), release, engine
+        self._clean = _Positions(dataset, key)
+        self._release = release
+        self.engine = engine
 
     def __len__(self) -> int:
         return len(self._clean)
@@ -386,7 +392,9 @@ class _Positions(Dataset[Any]):
     """Batches of records, with positions, inputs and rests separated, in whichever process fetches them."""
 
     def __init__(self, dataset: Any, key: Key) -> None:
-        self._dataset, self._key, self._size = dataset, key, len(dataset)
+        self._dataset = dataset
+        self._key = key
+        self._size = len(dataset)
 
     def __len__(self) -> int:
         return self._size

@@ -223,7 +223,8 @@ def unpack(kept: Mapping[str, Any]) -> tuple[Calibration, dict[str, Any]]:
     """
     if "calibration" in kept:
         return kept["calibration"], json.loads(kept["facts"])
-    arrays, strings = dict(kept.get("arrays", {})), dict(kept.get("strings", {}))
+    arrays = dict(kept.get("arrays", {}))
+    strings = dict(kept.get("strings", {}))
     if "sealed" in kept:
         with np.load(io.BytesIO(unseal(kept["sealed"])), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -237,7 +238,9 @@ def _parts(calibration: Calibration) -> tuple[dict[str, np.ndarray], dict[str, s
     Raises:
         GuaranteeError: If the covariance or its axes are never formed.
     """
-    channel, spectrum, moments = calibration.channel, calibration.spectrum, calibration.moments
+    channel = calibration.channel
+    spectrum = calibration.spectrum
+    moments = calibration.moments
     if isinstance(channel.basis, Directions) or moments.dimension > DENSE:
         raise GuaranteeError(
             f"{channel.shape} noise for {moments.count} records of {moments.dimension} values is computed from these "
@@ -267,10 +270,13 @@ def _checksum(arrays: Mapping[str, np.ndarray], strings: Mapping[str, str]) -> s
 
 def _check_agreement(calibration: Calibration) -> None:
     """Refuse a spectrum that does not belong to the stored covariance, without decomposing that again."""
-    spectrum, moments, channel = calibration.spectrum, calibration.moments, calibration.channel
+    spectrum = calibration.spectrum
+    moments = calibration.moments
+    channel = calibration.channel
     if not spectrum.dimension == moments.dimension == channel.dimension or spectrum.shape != channel.shape:
         raise ValueError("channel, spectrum and covariance differ in shape")
-    covariance, eigenvalues = moments.covariance, spectrum.eigenvalues
+    covariance = moments.covariance
+    eigenvalues = spectrum.eigenvalues
     agreements = [np.array_equal(spectrum.mean, moments.mean)]
     if spectrum.basis is not None:
         if spectrum.data_eigenvalues is None:
@@ -278,7 +284,8 @@ def _check_agreement(calibration: Calibration) -> None:
         eigenvalues = spectrum.data_eigenvalues
         vector = np.random.default_rng(0).normal(size=len(eigenvalues))
         turned = spectrum.basis @ vector
-        along, stated = covariance @ turned, spectrum.basis @ (eigenvalues * vector)
+        along = covariance @ turned
+        stated = spectrum.basis @ (eigenvalues * vector)
         agreements.append(bool(np.isclose(turned @ turned, vector @ vector, rtol=ROUNDING)))
         agreements.append(np.allclose(along, stated, rtol=ROUNDING, atol=ROUNDING * np.abs(along).max()))
         if channel.gain is not None:

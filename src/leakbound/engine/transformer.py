@@ -176,7 +176,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             GuaranteeError: If all records are equal, the auxiliary ones have other features or one of them is
                 in X, ``y`` has more than ``classes`` labels, or no channel meets the target.
         """
-        target, shape = as_target(self.target), shape_named(self.shape)
+        target = as_target(self.target)
+        shape = shape_named(self.shape)
         labels = LabelCount(self.classes)
         if target.uses is not None and self.ledger is None:
             self._common_ledger().check_process()
@@ -199,7 +200,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if self.shape == "natural":
             _warn_of_units(records)
         self._join_ledger()
-        ledger, needed = self._common_ledger(), Identity.new(torch.from_numpy(records)).double
+        ledger = self._common_ledger()
+        needed = Identity.new(torch.from_numpy(records)).double
         self._double = needed if ledger.foreign else ledger.double(records.shape[1], needed)
         self._planned = target, self.accept_capacity, self.auxiliary is None
         self._plan = self._make_plan()
@@ -276,7 +278,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                 f"uses = {uses}: give the calls of transform that a record takes part in, at least 0"
             )
         self._prepare()
-        mechanism, ledger = self._plan.mechanism, self._common_ledger()
+        mechanism = self._plan.mechanism
+        ledger = self._common_ledger()
         of_label = LabelCount(self.classes).nats
         if uses is not None or ledger.foreign:
             nats = mechanism.nats(1 if uses is None else uses)
@@ -373,7 +376,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """Make what a pickle does not take along: the ledger, digests of public records, moments of rows."""
         if hasattr(self, "_own"):
             return
-        ledger, moments = self._common_ledger(), self.calibration_.moments
+        ledger = self._common_ledger()
+        moments = self.calibration_.moments
         self._identity = Identity(ledger.key, self._double)
         self._number = 0 if ledger.foreign else ledger.number_of(self._plan.mechanism)
         self._near = ledger.near_copies(moments, private=self.auxiliary is None)
@@ -408,7 +412,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         if self.ledger is None:
             return
-        before, after = self._common_ledger(), Ledger.at(self.ledger, b"")
+        before = self._common_ledger()
+        after = Ledger.at(self.ledger, b"")
         if before is after or (before.path, before.number) == (after.path, after.number):
             return
         if before.counted:
@@ -430,7 +435,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if not self._served:
             ledger.check_process()
         kept = self._counted_in
-        identity, self._elsewhere = Identity.generate(self._double), None
+        identity = Identity.generate(self._double)
+        self._elsewhere = None
         try:
             identity = identity.of_state(kept, filed=False)
             self._elsewhere = np.asarray(kept["rows"], np.int64)
@@ -455,7 +461,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             BudgetError: If a row, or all rows of an owner, have no nats left.
             GuaranteeError: If this is a copy in another process, and no ledger counts for both.
         """
-        ledger, plan = self._ledger_here(), self._plan
+        ledger = self._ledger_here()
+        plan = self._plan
         rows = words(self._identity.digests(contents))
         elsewhere = getattr(self, "_elsewhere", None)
         if elsewhere is not None and (used := np.isin(rows, elsewhere)).any():
@@ -472,7 +479,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             row = int(np.isin(rows, different[over]).argmax())
             place = int(np.flatnonzero(different == rows[row])[0])
             seen = exposure.fresh_uses[place] + exposure.parallel[place]
-            nats, limit = exposure.nats(plan.mechanism)[place], plan.limit
+            nats = exposure.nats(plan.mechanism)[place]
+            limit = plan.limit
             if owners is not None and exposure.others[place] > 0:
                 raise BudgetError(
                     f"all rows of the owner {owners[row]!r} of row {row} would reveal {nats:.4g} nats together, over "
@@ -520,7 +528,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         ]
         digests = self._identity.digests(contents)
         counted = labels.rows(digests, listed, [False] * len(digests), self._identity)
-        pairs, none = self._identity.owner_pairs(words(digests), owners), np.zeros(0, np.int64)
+        pairs = self._identity.owner_pairs(words(digests), owners)
+        none = np.zeros(0, np.int64)
         self._common_ledger().charge(
             self._number, none, none, lambda exposure: None, labels=counted, owners=pairs
         )
@@ -532,12 +541,14 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             values: Nats of the values.
             labels: Nats of labels, None if they are not counted.
         """
-        ledger, uncovered = self._common_ledger(), [_AROUND]
+        ledger = self._common_ledger()
+        uncovered = [_AROUND]
         if not ledger.foreign:
             uncovered += ledger.uncovered()
         if self.auxiliary is None:
             uncovered.append(OWN_NOISE)
-        counted, group = "", 1
+        counted = ""
+        group = 1
         if ledger.path is None:
             uncovered.append(
                 "uses in other runs, processes and engines are not known, nor of channels made apart"

@@ -275,7 +275,9 @@ def _idx_array(path: Path, file: Any) -> np.ndarray:
     head = file.read(4)
     if len(head) < 4:
         raise ValueError("it does not begin as IDX does")
-    zeros, kind, axes = int.from_bytes(head[:2], "big"), head[2], head[3]
+    zeros = int.from_bytes(head[:2], "big")
+    kind = head[2]
+    axes = head[3]
     if zeros or kind not in _IDX or axes == 0:
         raise ValueError("it does not begin as IDX does")
     shape = np.frombuffer(file.read(4 * axes), ">u4").astype(np.int64)
@@ -317,7 +319,8 @@ def _axes_of(path: Path, shape: tuple[int, ...], kind: np.dtype) -> Axes:
         return ""
     if len(shape) == 3:
         return "hw"
-    first, last = shape[1] in _COLORS, shape[3] in _COLORS
+    first = shape[1] in _COLORS
+    last = shape[3] in _COLORS
     if first and last and shape[1:] != (1, 1, 1):
         raise DatasetError(
             f"{path}: has the shape {shape}: are colors the first axis of a picture or its last? Write them first: "

@@ -112,7 +112,8 @@ class Collection:
             by: Those records, in the same units. A value that is constant in them is only centred.
         """
         values = by.values.astype(np.float64)
-        center, spread = values.mean(axis=0), values.std(axis=0)
+        center = values.mean(axis=0)
+        spread = values.std(axis=0)
         spread = np.where(spread > 1e-9 * np.abs(values).max(axis=0), spread, 1.0)
         return replace(
             self, values=((self.values - center) / spread).astype(np.float32), scale=(center, spread)

@@ -94,7 +94,8 @@ class StoredTable:
             more: Further columns, which are no values, by their names.
         """
         places = np.cumsum([0, *self.widths.values()])
-        schema, columns = self.frame.table.schema, {}
+        schema = self.frame.table.schema
+        columns = {}
         for start, (name, width) in zip(places[:-1].tolist(), self.widths.items(), strict=True):
             place = schema.get_field_index(name)
             kind = schema.field(place).type if place >= 0 else pa.float64()
@@ -238,10 +239,12 @@ def _text(path: Path, label: str) -> Frame:
             "keep_default_na": False,
         }
         file.seek(0)
-        table, decimal = pd.read_csv(file, **form), "."
+        table = pd.read_csv(file, **form)
+        decimal = "."
         if comma == ";" and not all(kind.kind in "biuf" for kind in table[names].dtypes):
             file.seek(0)
-            table, decimal = pd.read_csv(file, decimal=",", **form), ","
+            table = pd.read_csv(file, decimal=",", **form)
+            decimal = ","
     texts = [name for name in names if table[name].dtype.kind not in "biuf"]
     rest = table[texts].iloc[1:].apply(pd.to_numeric, errors="coerce")
     if len(texts) > 1 and len(rest) > 1 and rest.notna().all(axis=None):

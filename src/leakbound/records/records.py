@@ -52,7 +52,8 @@ class Records:
         pair = rows[:2]
         if not len(pair):
             return
-        decoded, turned = self.decode(pair), self.decode(pair[::-1])
+        decoded = self.decode(pair)
+        turned = self.decode(pair[::-1])
         if not isinstance(decoded, np.ndarray):
             raise DatasetError(
                 f"{self.origin}: decode returned a {type(decoded).__name__}. Return a NumPy array, e.g. tensor.numpy()."

@@ -252,7 +252,9 @@ def load_owners(path: Path, column: str, count: int) -> Int[np.ndarray, " n"]:
 
 def _of_arrays(arrays: Arrays) -> Table:
     """Make a table of arrays and their labels."""
-    path, stored, labels = arrays.origin, arrays.values, np.asarray(arrays.labels)
+    path = arrays.origin
+    stored = arrays.values
+    labels = np.asarray(arrays.labels)
     if stored.dtype.kind not in "biuf" or stored.ndim not in (2, 3, 4):
         raise DatasetError(
             f"{path}: records are {stored.dtype} of shape {stored.shape}; allowed "
@@ -299,7 +301,8 @@ def _of_frame(
     Raises:
         DatasetError: With all its problems.
     """
-    path, table = frame.origin, frame.table
+    path = frame.origin
+    table = frame.table
     _check_names(frame, label, exclude, categories)
     used = [name for name in table.column_names if name != label and name not in exclude]
     if not len(table):
@@ -375,7 +378,8 @@ def _check_names(frame: Frame, label: str, exclude: Sequence[str], categories: S
     Raises:
         DatasetError: With the name of the column, and the nearest one that there is.
     """
-    path, names = frame.origin, frame.table.column_names
+    path = frame.origin
+    names = frame.table.column_names
     if names.count(label) != 1:
         raise DatasetError(f"{path}: has no column {label!r} to use as the label; {nearest(label, names)}")
     for name in (*exclude, *categories):
@@ -584,7 +588,8 @@ def stand_ins(values: Shaped[np.ndarray, " n"]) -> list[int]:
     for stand_in in _STAND_INS:
         rest = numbers[numbers != stand_in]
         if len(rest) < len(numbers) and len({*rest[:_IDS]}) > 2:
-            low, high = rest.min(), rest.max()
+            low = rest.min()
+            high = rest.max()
             if max(low - stand_in, stand_in - high) > high - low:
                 listed.append(stand_in)
     return listed

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FILE = b"ARROW1"
-_BATCH, _DICTIONARY = "record batch", "dictionary"
+_BATCH = "record batch"
+_DICTIONARY = "dictionary"
 _COMPRESSION = 3  # place of a field in the table of a batch (Arrow's Message.fbs)
 
 

@@ -173,7 +173,8 @@ def side_by_side_networks(
             return join(each(request))
 
         made: Any = attack
-        made.each, made.join = each, join
+        made.each = each
+        made.join = join
         return cast(NetworkAttack, made)
 
     return decorated

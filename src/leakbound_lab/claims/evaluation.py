@@ -255,7 +255,8 @@ def _of_all(
     """Return the changes to the row over all blocks if the datasets disagree, by their pooled adjusted p-value."""
     if not decides(pooled.blocks, blocks.rule, alpha):
         return {}
-    reached, directions = row["verdict"], sides(blocks, claim.smallest_effect(), alpha)
+    reached = row["verdict"]
+    directions = sides(blocks, claim.smallest_effect(), alpha)
     whole = verdict(pooled, blocks.rule, pooled.p_value, alpha) if reached == "undecided" else reached
     if opposed(directions, whole):
         listed = [
@@ -265,7 +266,8 @@ def _of_all(
         detail = f"{which} differ, by Student's t: {'; '.join(listed)}"
         return {"verdict": "mixed", "detail": f"{row['detail']}; {detail}"}
     if whole != reached:
-        agreeing, half = directions[pooled.direction], -(-len(names(blocks)) // 2)
+        agreeing = directions[pooled.direction]
+        half = -(-len(names(blocks)) // 2)
         few = min(len(subset.effects) for subset in subsets(blocks))
         mixed = 0 < len(agreeing) < half and 2.0 ** (1 - few) < alpha  # else the others could not show it
         reason = f"shown by {', '.join(agreeing)}" if mixed else f"{whole} by all datasets together"

@@ -94,7 +94,8 @@ def beyond_front(
     Raises:
         ValueError: If a coordinate is not finite.
     """
-    fronts, ends = [], []
+    fronts = []
+    ends = []
     for choosing, judged in ([_recipes(part, guess) for part in both] for both in (recipes, reference)):
         corners = _corners(choosing)
         trained = [corner for corner in corners if corner > 0]  # the guess is no recipe
@@ -102,7 +103,8 @@ def beyond_front(
             return math.nan, 0.0
         fronts.append((choosing[corners], judged[corners]))
         ends.append(choosing[[trained[0], trained[-1]], 0])
-    low, high = max(first for first, _ in ends), min(last for _, last in ends)
+    low = max(first for first, _ in ends)
+    high = min(last for _, last in ends)
     if low > high:
         return math.nan, 0.0
     knots = np.unique(np.clip(np.concatenate([choosing[:, 0] for choosing, _ in fronts]), low, high))

@@ -118,7 +118,8 @@ class Design:
         """
         if not self.power(MOST) >= ENOUGH:
             return None
-        low, high = 1, MOST
+        low = 1
+        high = MOST
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.power(middle) >= ENOUGH else (middle, high)
@@ -396,7 +397,8 @@ def _names(blocks: Blocks) -> Callable[..., str]:
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
     """Return True if two one-sided tests show that the effect of each dataset and network is small."""
     finite = effects.dropna()
-    values, strata = finite.to_numpy(float), _strata(finite)
+    values = finite.to_numpy(float)
+    strata = _strata(finite)
     parts = ([other == stratum for other in strata] for stratum in dict.fromkeys(strata))
     return all(_inside(interval(values[part], [0] * sum(part), 1 - 2 * alpha), delta) for part in parts)
 
@@ -471,7 +473,8 @@ def _p_values(
     above, below = tails(values - delta)
     if rule == "within":
         low_above, low_below = tails(values + delta)
-        below, above = max(below, low_above), min(1.0, 2 * min(above, low_below))
+        below = max(below, low_above)
+        above = min(1.0, 2 * min(above, low_below))
     return below, above
 
 

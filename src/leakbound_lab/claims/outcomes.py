@@ -51,7 +51,8 @@ def exactly(
         of: What was compared, in words.
         nothing: True if there is no difference at all. A claim that there is one then fails.
     """
-    against, equal = len(gaps) if nothing else int((gaps < -slack).sum()), int((np.abs(gaps) <= slack).sum())
+    against = len(gaps) if nothing else int((gaps < -slack).sum())
+    equal = int((np.abs(gaps) <= slack).sum())
     result = f"{against} against the claim" if against else "all as claimed"
     rounded = f", {equal} equal up to rounding" if equal and not nothing else ""
     return Exact(float(gaps.min()), not against, f"{of}, {result}{rounded}")

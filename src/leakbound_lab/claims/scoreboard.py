@@ -138,7 +138,8 @@ def of_datasets(claims: pd.DataFrame) -> list[str]:
     Returns:
         A text for each claim in the order of :func:`overall`, empty for claims without datasets.
     """
-    key, judged = ["paper", "figure", "claim"], overall(claims)
+    key = ["paper", "figure", "claim"]
+    judged = overall(claims)
     verdicts = (
         claims.drop(judged.index).query("dataset != ''").groupby(key)["verdict"].agg(counts_text).to_dict()
     )

@@ -247,7 +247,8 @@ def both_quantities(rows: pd.DataFrame, x: Mapping[str, Any], y: Mapping[str, An
     """
     require(rows, "run", "replica", "value")
     point = [column for column in ("run", "replica", "learning_rate", "length") if column in rows.columns]
-    first, second = select(rows, x), select(rows, y)
+    first = select(rows, x)
+    second = select(rows, y)
     for quantity, name in ((first, "x"), (second, "y")):
         if quantity.duplicated(point).any():
             raise SelectionError(

@@ -107,10 +107,12 @@ def sign_flips(values: Sample, generator: np.random.Generator) -> tuple[float, f
     observed = float(values.sum())
     slack = 1e-9 * float(np.abs(values).sum())  # equal sums may differ by rounding
     if n <= _MOST_EXACT:
-        up, down = _as_far(values, observed - slack), _as_far(-values, -observed - slack)
+        up = _as_far(values, observed - slack)
+        down = _as_far(-values, -observed - slack)
         return up / 2**n, down / 2**n
     sums = (1.0 - 2.0 * generator.integers(0, 2, size=(FLIPS, n))) @ values
-    up, down = int(np.sum(sums >= observed - slack)), int(np.sum(sums <= observed + slack))
+    up = int(np.sum(sums >= observed - slack))
+    down = int(np.sum(sums <= observed + slack))
     return (1 + up) / (1 + FLIPS), (1 + down) / (1 + FLIPS)
 
 

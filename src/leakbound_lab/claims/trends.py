@@ -121,7 +121,8 @@ def order(rows: pd.DataFrame, options: Order) -> Blocks:
         EmptySelectionError: If fewer than two series have rows, or the series have no match in common.
     """
     rows = with_strength(select(rows, options.where))
-    present, absent = [], []
+    present = []
+    absent = []
     for conditions in options.series:
         try:
             present.append(select(rows, conditions))
@@ -162,7 +163,8 @@ def steepen(rows: pd.DataFrame, options: Steepness) -> Blocks:
 
 def _exact(sign: int, rows: pd.DataFrame, options: Trend) -> Exact:
     """Check the steps of closed forms, each of which must have the claimed direction."""
-    steps, slack = [], []
+    steps = []
+    slack = []
     for stratum in split(rows, options.within).values():
         if stratum.duplicated(options.by).any():
             raise SelectionError(f"an exact trend along {options.by} needs one row for each of its values")

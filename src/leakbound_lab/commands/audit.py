@@ -126,7 +126,8 @@ def _limits_of(run: str, configfile: Path, confidence: float) -> tuple[list["Evi
     statements: dict[str, Any] = {}
     if table.runs[run].rounds:
         record = read_record(output(root, "train", run, "provenance"), "train")
-        leakage, statements = record.get("leakage"), record.get("statement") or {}
+        leakage = record.get("leakage")
+        statements = record.get("statement") or {}
     scores, uploads = (membership_scores(root, run, attacks, name) for name in MEMBERSHIP)
     return evidence(rows, scores, leakage, confidence, uploads), statements
 

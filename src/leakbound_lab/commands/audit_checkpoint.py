@@ -57,7 +57,10 @@ def network_files(options: NetworkOptions) -> NetworkFiles:
     Raises:
         BadParameter: If one is missing that an audit needs.
     """
-    checkpoint, script, members, others = options.checkpoint, options.script, options.members, options.others
+    checkpoint = options.checkpoint
+    script = options.script
+    members = options.members
+    others = options.others
     if checkpoint is None or script is None or members is None or others is None:
         needed = {"--checkpoint": checkpoint, "--script": script, "--members": members, "--others": others}
         missing = ", ".join(name for name, value in needed.items() if value is None)
@@ -71,7 +74,10 @@ def stated_bound(options: BoundOptions) -> StatedBound | None:
     Raises:
         BadParameter: If the options contradict each other, or a number is out of range.
     """
-    epsilon, delta, nats, uses = options.epsilon, options.delta, options.nats, options.uses
+    epsilon = options.epsilon
+    delta = options.delta
+    nats = options.nats
+    uses = options.uses
     if epsilon is not None and nats is not None:
         raise typer.BadParameter(
             "--epsilon and --nats: an audit holds limits against one bound; give one of them"
@@ -150,7 +156,8 @@ def _records(files: NetworkFiles, reading: ReadingOptions) -> list[tuple[Any, ..
         BadParameter: If a file cannot be read, or the two number their classes or columns differently.
         DatasetError: If a folder or table cannot be read.
     """
-    pairs, forms = [], []
+    pairs = []
+    forms = []
     owner = reading.owner
     for option, path in (("members", files.members), ("others", files.others)):
         if not path.exists():

@@ -166,7 +166,8 @@ def compare(
     words = f"-m snakemake -j {jobs} --configfile {target.relative_to(_ROOT)}".split()
     words = [sys.executable, *words, *(["--profile", profile] if profile else [])]
     running = subprocess.Popen(words, cwd=_ROOT, env={**os.environ, **data})
-    began, before = time.monotonic(), _planned_left(config, jobs)
+    began = time.monotonic()
+    before = _planned_left(config, jobs)
     try:
         while running.poll() is None:
             try:

@@ -64,7 +64,8 @@ def export(
 
     Example: leakbound export tan2024/fig09 --format pdf,tex --width 8.8cm
     """
-    kinds, inches = _kinds(formats), _inches(width)
+    kinds = _kinds(formats)
+    inches = _inches(width)
     config = reading.load(configfile)
     register_plugins(config.plugins.model_dump())
     table = job_list(config).table
@@ -192,7 +193,8 @@ def _legible(picture: Figure) -> Figure:
 def _fits(picture: Figure) -> bool:
     """Return True if nothing of a figure leaves the page, and no two labels of axes meet."""
     picture.draw_without_rendering()
-    drawn, (wide, tall) = picture.get_tightbbox(), picture.get_size_inches()
+    drawn = picture.get_tightbbox()
+    (wide, tall) = picture.get_size_inches()
     outside = max(-drawn.x0, -drawn.y0, drawn.x1 - wide, drawn.y1 - tall) * 72
     axes = [axis for each in picture.axes if each.get_visible() for axis in (each.xaxis, each.yaxis)]
     labels = [axis.label for axis in axes if axis.label.get_visible() and axis.label.get_text()]

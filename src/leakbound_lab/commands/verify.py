@@ -120,7 +120,8 @@ def _fault_of(path: Path, settings: Any) -> Finding | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the values that differ between the settings of a result and those of the configuration."""
-    flat, wanted = dict(_flatten(before)), dict(_flatten(now))
+    flat = dict(_flatten(before))
+    wanted = dict(_flatten(now))
     for place in sorted({*flat, *wanted}):
         if (was := flat.get(place)) != (value := wanted.get(place)):
             yield f"{place} was {shown(was)}, is {shown(value)}"

@@ -553,7 +553,8 @@ class VanTreesConfig(Attack):
 
     def work(self, run: AttackedRun) -> Iterator[Amount]:
         """Yield the comparison of public records, their principal axes, and derivatives of gradients along these."""
-        aux, pixels = run.size.aux, run.size.pixels
+        aux = run.size.aux
+        pixels = run.size.pixels
         compared = aux**2 * pixels if self.share is None else 0
         yield "product", compared + aux * pixels**2 + _DECOMPOSED * pixels**3, "", 0, 1
         if run.noisy_gradients:

@@ -122,7 +122,8 @@ def at_length(figure: FigureConfig, table: pd.DataFrame, ran: Mapping[str, Any])
         table: The whole table that it shows.
         ran: Plain configuration that made the table.
     """
-    shown, networks = shown_rows(figure, table), NETWORKS.get(figure.paper, ())
+    shown = shown_rows(figure, table)
+    networks = NETWORKS.get(figure.paper, ())
     rows = shown[shown["model"].isin(networks)] if "model" in shown.columns else shown[:0]
     lengths = [name for name in ("rounds", "communication_rounds") if figure.facts.get(name)]
     return len(rows) > 0 and all(

@@ -160,7 +160,8 @@ class Rules:
         Args:
             key: ``paper/id`` of the figure.
         """
-        figure, caption = self._results.table.figures[key], self._results.table.caption(key)
+        figure = self._results.table.figures[key]
+        caption = self._results.table.caption(key)
         return lambda wildcards: {"figure": figure.id, "shows": figure.title, "caption": caption}
 
 

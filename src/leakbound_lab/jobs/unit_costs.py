@@ -178,7 +178,8 @@ class UnitCosts:
 
 def _between(measured: Mapping[int, float], slots: int) -> float:
     """Interpolate the seconds of a stack of some slots from the measured sizes."""
-    low, high = min(measured), max(measured)
+    low = min(measured)
+    high = max(measured)
     if low == high:
         return measured[low] * slots / low
     slope = (measured[high] - measured[low]) / (high - low)

@@ -169,7 +169,8 @@ def _add_training(uses: _Uses, made: JobList, job: Job, record: dict[str, Any]) 
     uses.jobs[kind] += 1
     channel = made.table.channel_of(run)
     for event in (PrivacyEvent(**event) for event in record["events"]):
-        uses.unit, uses.group = event.unit, max(uses.group, event.rows)
+        uses.unit = event.unit
+        uses.group = max(uses.group, event.rows)
         if event.bound == "nats" and channel is not None:
             uses.channels[channel.spectrum, channel.name] += math.ceil(event.fresh_uses)
         else:

@@ -168,7 +168,8 @@ def _experiment_id(client: Any, uri: str, name: str, about: str) -> str:
 
 def _other_place(location: str, name: str, artifacts: Path) -> str | None:
     """Return the folder of artifacts next to another database, None if an experiment's files lie anywhere else."""
-    parts, inside = urlsplit(location), f"/{ARTIFACTS}/{name}"
+    parts = urlsplit(location)
+    inside = f"/{ARTIFACTS}/{name}"
     folder = unquote(parts.path).removesuffix(inside)
     if parts.scheme != "file" or not unquote(parts.path).endswith(inside):
         return None

@@ -147,8 +147,9 @@ class TrainingRequest(TrainingSettings):
         """Step of the client under the defense."""
         images = self.dataset.pool.images
         chunks = [images[start : start + _CHUNK] for start in range(0, len(images), _CHUNK)]
-        moments, public = lambda: estimate_moments(chunks), lambda: self.dataset.aux
-        return client_step(self.defense, self.level, self.channel, moments, public)
+        return client_step(
+            self.defense, self.level, self.channel, lambda: estimate_moments(chunks), lambda: self.dataset.aux
+        )
 
     @cached_property
     def shared_values(self) -> dict[str, Any]:

@@ -154,7 +154,8 @@ def axes_of_few(
     """
     exact = rows.double()
     squares, vectors = torch.linalg.eigh(exact @ exact.T / len(rows))
-    squares, vectors = squares[-_AXES:], vectors[:, -_AXES:]
+    squares = squares[-_AXES:]
+    vectors = vectors[:, -_AXES:]
     spanned = squares > _LEAST * squares[-1]
     lengths = (len(rows) * squares).where(spanned, math.inf).sqrt()
     return ((exact.T @ vectors) / lengths).to(rows), squares.where(spanned, 0.0).to(rows)

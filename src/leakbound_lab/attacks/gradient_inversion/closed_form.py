@@ -137,7 +137,8 @@ def _deconvolved(
         sensitivity / _norms(sensitivity).clamp(min=INSIDE) * sensitivity[0].numel() ** 0.5
     ).flatten(2)
     factor = slopes.shape[1] ** 0.5 / _norms(slopes).clamp(min=_LEAST)
-    flat, taps = (factor * slopes).flatten(2), weight.flatten(1)
+    flat = (factor * slopes).flatten(2)
+    taps = weight.flatten(1)
 
     def forward(a: Tensor) -> tuple[Tensor, Tensor]:
         """Compute both sides of the system for inputs, from one set of patches."""
@@ -151,20 +152,24 @@ def _deconvolved(
     # Unknowns are scaled so that each column of the system has norm 1 (Jacobi preconditioning).
     squares = taps.mT.square() @ sensitivity.square() + flat.square().sum(1, keepdim=True)
     columns = F.fold(squares, *geometry).clamp(min=INSIDE).rsqrt()
-    first, second = sensitivity * before.flatten(2), factor[:, 0] * gradient.flatten(2)
+    first = sensitivity * before.flatten(2)
+    second = factor[:, 0] * gradient.flatten(2)
     # Conjugate gradients on the normal equations, all records at once.
     solution = torch.zeros_like(columns)
     residual = columns * backward(first, second)
-    direction, energy = residual, _norms(residual).square()
+    direction = residual
+    energy = _norms(residual).square()
     enough = _TOLERANCE**2 * energy
     check_every = memory.CHECK_EVERY.on(slopes.device)
     for iteration in range(1, _ITERATIONS + 1):
         moved = forward(columns * direction)
         step = energy / (_norms(moved[0]).square() + _norms(moved[1]).square()).clamp(min=_LEAST)
         solution = solution + step * direction
-        first, second = first - step[:, 0] * moved[0], second - step[:, 0] * moved[1]
+        first = first - step[:, 0] * moved[0]
+        second = second - step[:, 0] * moved[1]
         residual = columns * backward(first, second)
-        energy_before, energy = energy, _norms(residual).square()
+        energy_before = energy
+        energy = _norms(residual).square()
         if iteration % check_every == 0 and bool((energy <= enough).all()):
             break
         direction = residual + energy / energy_before.clamp(min=_LEAST) * direction

@@ -103,7 +103,8 @@ def demonstration(
         solved = solved_images(network, gradients, truth.shape[1:]).numpy()
         # Estimates of the records, and the limits that the channel sets to them.
         estimates = [solved, seen]
-        least, most = 0.0, 1.0
+        least = 0.0
+        most = 1.0
         if channel is not None:
             estimates = [linear_estimate(images, channel, moments) for images in estimates]
             noise = channel.variances[0]

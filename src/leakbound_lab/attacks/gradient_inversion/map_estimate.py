@@ -250,7 +250,8 @@ def _staged(problem: MapProblem, law: Law, iterations: int) -> Tensor:
     def searched(rows: slice) -> Tensor:
         """Recover some records."""
         seen = staged.Features(features.values[rows], features.slopes[rows])
-        part, known_law = problem.part(rows), (law.mean, law.root)
+        part = problem.part(rows)
+        known_law = (law.mean, law.root)
         images = staged.search(part.network, seen, part.gradients, known_law, part.image_shape, iterations)
         return images[:, None]
 
@@ -338,7 +339,8 @@ def _regressed(problem: MapProblem, law: Law) -> Float[Tensor, "n 1 colors heigh
 
 def _quasi_newton(problem: MapProblem, law: Law, weight: float, iterations: int) -> Tensor:
     """Minimise over u by L-BFGS in float64, batch by batch."""
-    exact, pieces = problem.to(torch.float64), []
+    exact = problem.to(torch.float64)
+    pieces = []
     root = Law(law.mean.to(exact.flat), law.root.to(exact.flat))
     for row in range(len(problem.labels)):
         part = exact.part(slice(row, row + 1))

@@ -126,7 +126,8 @@ def inverted(searches: Sequence[PublishedReconstruction]) -> list[Solved]:
 
     A stack launches as many kernels as one network. Each network gets what it would get alone, up to rounding.
     """
-    network, starts = searches[0].network, searches[0].starts
+    network = searches[0].network
+    starts = searches[0].starts
     size = problems_at_once(network, starts.shape[1:], starts.device)
     return by_kind(searches, lambda _: None, partial(_stack_inverted, size=size), size)
 
@@ -174,7 +175,8 @@ def _stack_inverted(searches: Sequence[PublishedReconstruction], size: int) -> l
         statuses.append(judged.reshape(-1, len(searches)))
 
     in_parts(range(max(counts)), max(1, size // len(searches)), solve)
-    images, judged = torch.cat(ends), np.concatenate(statuses)
+    images = torch.cat(ends)
+    judged = np.concatenate(statuses)
     return [(images[:count, slot], judged[:count, slot]) for slot, count in enumerate(counts)]
 
 
@@ -245,7 +247,8 @@ class Geiping:
 
         The start is the prior image, and where that leads to no result a jittered one.
         """
-        count, device = len(labels), self.prior.device
+        count = len(labels)
+        device = self.prior.device
         weights = torch.tensor(tv_weights, device=device).repeat_interleave(count)
         record = torch.arange(count, device=device).repeat(len(tv_weights))
         images = self.prior.repeat(len(record), 1, 1, 1)

@@ -91,7 +91,8 @@ def invert_batches(request: AttackRequest[SpearConfig]) -> Attacked:
 
 def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
     """Attack the batches of one replica, and return rows and pictures."""
-    config, client = request.config, request.client()
+    config = request.config
+    client = request.client()
     size = client.defense.records_in_step(request.level, request.batch_size)
     network = request.untrained(_PURPOSE, replica)
     name = first_layer(network, request.image_shape)
@@ -118,7 +119,8 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
     seen = client.released(images, request.noise(_PURPOSE, replica)("noise")).cpu().numpy()
     # Each upload is solved by itself.
     prior = np.broadcast_to(request.dataset.aux.images.mean(axis=0), truth.shape).copy()
-    restored, values = seen.copy(), {metric: np.zeros(count) for metric in ("recovered", "explained")}
+    restored = seen.copy()
+    values = {metric: np.zeros(count) for metric in ("recovered", "explained")}
     solved = np.zeros(count, bool)
     for batch in range(count):
         gradients = {parameter: gradient[batch] for parameter, gradient in sent.gradients.items()}
@@ -131,7 +133,8 @@ def _attacked(request: AttackRequest[SpearConfig], replica: int) -> Attacked:
         errors = metrics.mse(seen[batch], images_seen)
         values["recovered"][batch] = float((errors <= RECOVERED_MSE).mean())
         values["explained"][batch] = solution.explained
-        restored[batch], solved[batch] = images_seen, True
+        restored[batch] = images_seen
+        solved[batch] = True
     # The records are estimated from all images at once, which factors the channel's covariance once.
     estimates = _estimated(request, np.concatenate([restored, seen]).reshape(-1, *truth.shape[2:]))
     guesses, oracle = estimates.reshape(2, *truth.shape)
@@ -213,7 +216,8 @@ def solve_batch(
     gradient, of_bias = (gradients[f"{name}.{part}"].double().cpu().numpy() for part in ("weight", "bias"))
     # Rank of the gradient: its left factor L = U S, and the noise on an entry of L q for q of norm 1.
     left, singular, right = np.linalg.svd(gradient, full_matrices=False)
-    factor, right = left[:, :size] * singular[:size], right[:size]
+    factor = left[:, :size] * singular[:size]
+    right = right[:size]
     outputs, inputs = gradient.shape
     noise = np.linalg.norm(singular[size:]) / np.sqrt(max(1, outputs - size) * max(1, inputs - size))
     noise = max(noise, _ROUNDING * singular[0] / np.sqrt(outputs))
@@ -269,16 +273,19 @@ class _Factors:
             return
         # Rows that are 0 for all records say nothing.
         live = self.left[np.linalg.norm(self.left, axis=1) > self.zero * np.sqrt(size)]
-        directions, zeros = np.zeros((0, size)), np.zeros(0, np.int64)
+        directions = np.zeros((0, size))
+        zeros = np.zeros(0, np.int64)
         for solved in range(0, samples if len(live) > size else 0, _AT_ONCE):
-            count, before = min(_AT_ONCE, samples - solved), len(directions)
+            count = min(_AT_ONCE, samples - solved)
+            before = len(directions)
             for direction in self._orthogonal(live, generator, count):
                 if not (np.abs(directions @ direction) >= _ALIKE).any():
                     directions = np.vstack([directions, direction])
                     zeros = np.append(zeros, (np.abs(live @ direction) <= self.zero).sum())
             added = len(directions) > before
             order = np.argsort(-zeros, kind="stable")[:_TRIED]
-            directions, zeros = directions[order], zeros[order]
+            directions = directions[order]
+            zeros = zeros[order]
             if added and len(directions) >= size:
                 yield solved + count, directions
 
@@ -331,7 +338,9 @@ class _Factors:
             values, solutions = self._solutions(swapped)
             place = int(values.argmax())
             if values[place] > explained[0]:
-                explained, columns, basis = values[[place]], solutions[[place]], swapped[place]
+                explained = values[[place]]
+                columns = solutions[[place]]
+                basis = swapped[place]
         return (float(explained[0]), columns[0]) if np.isfinite(explained[0]) else None
 
     def _solutions(
@@ -343,7 +352,8 @@ class _Factors:
         and with it the sum. What has no solution explains -inf.
         """
         total = np.linalg.lstsq(self.left, self.of_bias, rcond=None)[0]
-        explained, columns = np.full(len(bases), -np.inf), bases.transpose(0, 2, 1).copy()
+        explained = np.full(len(bases), -np.inf)
+        columns = bases.transpose(0, 2, 1).copy()
         sound = np.linalg.cond(bases) < 1 / _INDEPENDENT**2
         lengths = np.linalg.solve(
             columns[sound], np.broadcast_to(total[:, None], (int(sound.sum()), len(total), 1))

@@ -147,9 +147,11 @@ def encoded(
         temperature: Temperature of the softened kinks. At 0 features and gradients are the network's own.
     """
     # Forward, through convolution, softened ReLU and softened pooling.
-    values, passed = images, []
+    values = images
+    passed = []
     for stage in stages:
-        layer, parameters = stage.layer, (weights[f"{stage.name}.weight"], weights.get(f"{stage.name}.bias"))
+        layer = stage.layer
+        parameters = (weights[f"{stage.name}.weight"], weights.get(f"{stage.name}.bias"))
         before = F.conv2d(values, *parameters, layer.stride, layer.padding, layer.dilation)
         pooled, shares = _pooled(before, stage, temperature)
         passed.append((stage, values, before, shares))
@@ -226,7 +228,8 @@ def search(
     stages = stages_of(model, image_shape)
     weights = {name: value.detach() for name, value in model.named_parameters()}
     like = next(iter(weights.values()))
-    mean, root = law[0].to(like), law[1].to(like).T
+    mean = law[0].to(like)
+    root = law[1].to(like).T
     # What is matched, each in terms of its own norm, once for every start.
     # The empty name stands for the features, which the last layer gives away.
     shares = {"": 1.0, **{f"{stage.name}.weight": 1.0 for stage in stages}}

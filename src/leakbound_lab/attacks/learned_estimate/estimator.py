@@ -172,7 +172,8 @@ def in_bands(
 ) -> Float[np.ndarray, "bands k"]:
     """Compute the mean square of images' cosine coefficients in each band, one image a column."""
     coefficients = dctn(columns.reshape(*image_shape, -1), axes=(1, 2), norm="ortho")
-    band, squares = band_of(*image_shape[1:]), np.square(coefficients)
+    band = band_of(*image_shape[1:])
+    squares = np.square(coefficients)
     return np.stack([squares[:, band == number].mean(axis=(0, 1)) for number in range(BANDS)])
 
 
@@ -349,7 +350,9 @@ def view_of(
 
     The posterior covariance is Σ − ΣAᵀ Cov(D̃)⁻¹ AΣ. With Cov(D̃) = LLᵀ the channel reveals XᵀX, X = L⁻¹AΣ.
     """
-    basis, noise, signal = channel.basis, channel.variances, moments.covariance
+    basis = channel.basis
+    noise = channel.variances
+    signal = moments.covariance
     turned = signal if basis is None else basis.T @ signal
     gain = np.ones(len(noise)) if channel.gain is None else channel.gain
     total = gain[:, None] * (turned if basis is None else turned @ basis) * gain + np.diag(noise)

@@ -66,7 +66,8 @@ def train_estimator(
         ValueError: If there are fewer than 40 records or no spectra, or these and the images differ in
             dimension.
     """
-    shape, words = images.shape[1:], (dataset, "estimator")
+    shape = images.shape[1:]
+    words = (dataset, "estimator")
     if len(images) < _LEAST or not spectra:
         raise ValueError(
             f"{dataset}: an estimator of {len(images)} records and {len(spectra)} shapes of channels; it takes at "
@@ -152,7 +153,8 @@ def scene_of(
     profile = profile_of(groups[0][0])
     scale = np.ones(moments.dimension) if profile is None else np.sqrt(profile)
     variances, axes = linalg.eigh(moments.covariance / np.outer(scale, scale), driver="evd")
-    variances, squares = clip_eigenvalues(variances), np.square(axes)
+    variances = clip_eigenvalues(variances)
+    squares = np.square(axes)
     bands = in_bands(scale[:, None] * axes, shape)
     columns = []
     # Gain, noise and linear estimate of each channel along the common axes, and what it leaves unknown.

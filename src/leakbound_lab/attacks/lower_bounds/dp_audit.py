@@ -78,7 +78,9 @@ def _scores(
 
     x is an upload along a canary's gradient.
     """
-    config, level, count = request.config, float(client.level), request.config.canaries
+    config = request.config
+    level = float(client.level)
+    count = request.config.canaries
     values = math.prod(request.image_shape)
     linear = nn.Linear(values, _CLASSES, bias=False)
     nn.init.zeros_(linear.weight)

@@ -229,7 +229,8 @@ class _Replica:
         uses = [1 if self.client.keeps_copies else uses for uses in self.request.config.uses]
         rows = np.arange(len(truth))[:, None]
         shape = (len(lists), len(uses))
-        hits, rates = np.zeros(shape, np.int64), np.zeros(shape)
+        hits = np.zeros(shape, np.int64)
+        rates = np.zeros(shape)
         information = np.zeros(len(uses))
         gains = np.zeros((2, *shape))
         total = np.zeros(())
@@ -346,7 +347,8 @@ def _rows_of(gradients: Gradients) -> Float[Tensor, "n parameters"]:
 
 def _problems(request: AttackRequest[NamingConfig]) -> Iterator[str]:
     """Yield reasons why there is nothing to identify."""
-    config, dataset = request.config, request.dataset
+    config = request.config
+    dataset = request.dataset
     if (size := request.defense.records_in_step(request.level, request.batch_size)) != 1:
         yield f"batch_size = {size}: identification takes uploads of single records; set batch_sizes: [1]"
     if (most := max(config.candidates)) > len(dataset.pool):

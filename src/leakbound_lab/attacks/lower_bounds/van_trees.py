@@ -64,7 +64,8 @@ def bound_errors(request: AttackRequest[VanTreesConfig]) -> Attacked:
     Source:
         Gill and Levit 1995, "Applications of the van Trees inequality".
     """
-    client, config = request.client(), request.config
+    client = request.client()
+    config = request.config
     prior = Prior.of(request.dataset.aux, config.share)
     values = np.prod(request.image_shape)
 
@@ -136,7 +137,8 @@ def _behind_noisy_gradient(
 
     Only the errors along the leading axes of the prior are counted.
     """
-    config, network = request.config, request.untrained(_PURPOSE, replica)
+    config = request.config
+    network = request.untrained(_PURPOSE, replica)
     if kinks := kinks_of(network, request.image_shape):
         raise ValueError(
             f"{request.slug}: van_trees needs a network whose gradient does not jump where noise is on it; "
@@ -144,7 +146,8 @@ def _behind_noisy_gradient(
             "e.g. lenet_sigmoid"
         )
     all_variances, all_axes = prior.principal
-    variances, axes = prior.share * all_variances[: config.axes], all_axes[:, : config.axes]
+    variances = prior.share * all_variances[: config.axes]
+    axes = all_axes[:, : config.axes]
     records = prior.draws(config.draws, request.generators(_PURPOSE, replica)("records"))
     directions = torch.from_numpy(axes.astype(np.float32)).to(request.device)
     pieces = list(_information(network, client, records, directions, request.batch_size))
@@ -196,7 +199,9 @@ def kinks_of(network: nn.Module, image_shape: tuple[int, int, int]) -> list[str]
     """
     parameter = next(network.parameters())
     logits = network(torch.zeros(1, *image_shape, device=parameter.device, dtype=parameter.dtype))
-    waiting, seen, kinks = [logits.grad_fn], set(), set()
+    waiting = [logits.grad_fn]
+    seen = set()
+    kinks = set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:

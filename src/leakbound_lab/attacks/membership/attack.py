@@ -157,7 +157,8 @@ def _case(
         sound: Whether the weights are finite.
     """
     # Which records the attacker knows, and which are scored.
-    replica, dataset = request.replicas[place], request.dataset
+    replica = request.replicas[place]
+    dataset = request.dataset
     division = numpy_generator(request.seed, dataset.name, replica, "membership_division")
     records = attacked_records(dataset, replica, request.config.known_fraction, division)
     load_weights(network, {name: values[place] for name, values in request.weights.items()})
@@ -231,7 +232,8 @@ def scores_of(
         for scores, (views, _) in zip(learned, attacked, strict=True)
     ]
     # Attackers that compare with references, and one that learns from all of it.
-    tasks, compared = [], []
+    tasks = []
+    compared = []
     for scores, (views, generator) in zip(all_scores, attacked, strict=True):
         references = [view.compared for view in views if view.compared is not None]
         if references:

@@ -100,7 +100,8 @@ def attacked_records(
     Raises:
         ValueError: As :func:`divide`.
     """
-    parts, canaries = dataset.parts(replica), dataset.canaries(replica)
+    parts = dataset.parts(replica)
+    canaries = dataset.canaries(replica)
     labels = dataset.pool.labels
     pairs = len(canaries.inserted)
     counts = len(parts.members) - pairs, len(parts.nonmembers) - pairs

@@ -217,7 +217,8 @@ def _fit(
     A learner whose networks have not improved for some passes ends, and draws no more batches.
     """
     optimizer = AdamW(network.parameters(), learning_rate, fused=True)
-    validation, truth = inputs[held_out], labels[held_out]
+    validation = inputs[held_out]
+    truth = labels[held_out]
     best = [value.detach().clone() for value in network.parameters()]
     lowest = _losses(network, validation, truth)
     stale = torch.zeros(len(generators), dtype=torch.int64, device=labels.device)

@@ -115,7 +115,8 @@ def lira_online(confidence: PerRecord, references: Confidences, laws: Laws) -> P
     """
     if laws.curve is None:
         return lira_offline(confidence, references, laws)
-    total, count = (references.inside * references.confidence).sum(0), references.inside.sum(0)
+    total = (references.inside * references.confidence).sum(0)
+    count = references.inside.sum(0)
     mean = (_PRIOR_MODELS * laws.curve(references.mean) + total) / (_PRIOR_MODELS + count)
     outside = _log_density(confidence, references.mean, laws.deviation(references))
     return _log_density(confidence, mean, laws.spread) - outside

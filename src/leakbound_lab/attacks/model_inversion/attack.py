@@ -176,7 +176,8 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked
     prior = Prior(dataset.aux, means, present, dataset.drawing.members)
     words = (request.seed, dataset.name, "model_inversion")
     network = request.network(torch_generator(*words))
-    labels, first = torch.tensor(present, device=request.device), torch.from_numpy(start).to(request.device)
+    labels = torch.tensor(present, device=request.device)
+    first = torch.from_numpy(start).to(request.device)
 
     def attacker(slot: int, place: int) -> Asking[Found]:
         """Attack a network, which answers by its slot."""
@@ -189,7 +190,8 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked
     compared: dict[int, tuple[Pictures, Pictures, np.ndarray]] = {}
     for place, replica in enumerate(request.replicas):
         if replica not in compared:
-            members, nonmembers = dataset.members(replica), dataset.nonmembers(replica)
+            members = dataset.members(replica)
+            nonmembers = dataset.nonmembers(replica)
             has_members = np.isin(present, members.labels)
             compared[replica] = class_means(members, present), class_means(nonmembers, present), has_members
         truth, others_mean, has_members = compared[replica]
@@ -288,11 +290,13 @@ class _Attacker:
     def restore(self, jitter: torch.Generator) -> Asking[Found]:
         """Run the printed attack and the tuned one, and return images and statuses."""
         starts, dead = yield from self.starts(jitter)
-        classes, weights = np.arange(len(self.labels)), sorted(set(self.config.tv_weights))
+        classes = np.arange(len(self.labels))
+        weights = sorted(set(self.config.tv_weights))
         moments = stopping_times(self.config.iterations)
         bounds = [math.inf, *(LARGEST_PIXEL for _ in weights)]
         (traces,) = yield from self.solve(starts, [_Search(classes, [0.0, *weights], bounds, moments)])
-        printed, tried = traces[0, -1], list(traces[1:])
+        printed = traces[0, -1]
+        tried = list(traces[1:])
         # Heavier weights for the classes whose heaviest one is best so far.
         for _ in range(EXTENSIONS):  # in step with other attackers, so that what follows is one stack
             widest = self.binding([self.errors(trace).min(axis=0) for trace in tried])
@@ -379,7 +383,8 @@ class _Attacker:
 
     def query(self, starts: Tensor, search: _Search) -> Inversion:
         """Put a search as a question to the network."""
-        classes, settings = torch.from_numpy(search.classes).to(starts.device), len(search.bounds)
+        classes = torch.from_numpy(search.classes).to(starts.device)
+        settings = len(search.bounds)
         return Inversion(
             self.slot,
             self.labels[classes].repeat(settings),

@@ -116,7 +116,8 @@ class AnsweringNetworks:
             return pad_sequence([getattr(query, name) for query in queries]).flatten(0, 1)
 
         params = self._parameters_of(queries)
-        labels, images = row_by_row("labels"), row_by_row("images")
+        labels = row_by_row("labels")
+        images = row_by_row("images")
         if isinstance(first := queries[0], Inversion):
             values = [row_by_row(name) for name in _OF_IMAGES]
             search = partial(invert, self.model, params, learning_rate=first.learning_rate)

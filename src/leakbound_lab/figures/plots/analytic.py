@@ -138,7 +138,8 @@ def shapes(rows: pd.DataFrame, options: ShapesOptions) -> Figure:
         part = select(rows, {"metric": metric})
         for name in names:
             mean_line(axes, part[part["defense"] == name], "level", style.style_of(name), band=None, zorder=2)
-        low, high = float(part["value"].min()), float(part["value"].max())
+        low = float(part["value"].min())
+        high = float(part["value"].max())
         if low > 0 and high / low > 30:
             log(axes, "y")
         level_axis(figure, axes, sorted(float(level) for level in part["level"].unique()), None)

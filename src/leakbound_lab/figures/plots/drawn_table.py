@@ -181,7 +181,8 @@ def _written(grid: list[list[list[_Text]]]) -> Figure:
         for column in zip(*grid, strict=True)
     ]
     heights = [0.08 + _LINE * max(1, *(len(cell) for cell in line)) for line in grid]
-    wide, tall = max(sum(widths), 1.0), sum(heights) + 0.1
+    wide = max(sum(widths), 1.0)
+    tall = sum(heights) + 0.1
     figure = canvas(wide, tall, layout=None)
     figure.set_size_inches(wide, tall)  # words need their room however wide the page is
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))

@@ -226,7 +226,8 @@ def _controls(
 ) -> dict[str, _Extent]:
     """Draw the control lines that have rows: one for all models if they agree, else one in each model's colour."""
     axes = panel.axes
-    rows, lines = panel.of(rows), panel.of(lines)
+    rows = panel.of(rows)
+    lines = panel.of(lines)
     places = sorted(float(value) for value in lines[options.x].unique())
     extents: dict[str, _Extent] = {}
     for control, dashes in zip(options.controls, cycle(DASHES), strict=False):
@@ -276,7 +277,8 @@ def _limits(axes: Axes, extents: list[_Extent], options: LevelsOptions) -> None:
     bands = [
         end for extent in extents for _, middle in extent.around for end in (middle.low, middle.high)
     ] or values
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     if options.log_y and low > 0:
         log(axes, "y")
         return

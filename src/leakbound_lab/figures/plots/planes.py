@@ -342,7 +342,8 @@ def _limits(axes: Axes, points: pd.DataFrame, start: float, *, log_x: bool) -> N
     for name, set_limits, line in (("x", axes.set_xlim, start), ("y", axes.set_ylim, np.nan)):
         if name == "x" and axes.get_xscale() == "log":
             continue
-        low, high = np.fmin(points[name].min(), line), np.fmax(points[name].max(), line)
+        low = np.fmin(points[name].min(), line)
+        high = np.fmax(points[name].max(), line)
         reach = 0.6 * (high - low) or 0.1 * abs(high) or 0.1
         bottom = max(low - reach, min(low, float(points[f"{name}_low"].min())))
         top = min(high + reach, max(high, float(points[f"{name}_high"].max())))

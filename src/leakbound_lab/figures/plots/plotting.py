@@ -126,7 +126,8 @@ def write_png(picture: Figure, path: Path, title: str) -> None:
     buffer = io.BytesIO()
     picture.savefig(buffer, format="png")
     image = Image.open(buffer)
-    colors, facts = image.convert("RGB"), PngInfo()
+    colors = image.convert("RGB")
+    facts = PngInfo()
     facts.add_text("Title", title)
     if colors.getcolors(_CHART):
         colors = colors.quantize(dither=Image.Dither.NONE)

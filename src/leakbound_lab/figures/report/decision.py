@@ -302,7 +302,9 @@ def decision_page(decision: Decision) -> str:
 
 def _with_test_records(shares: dict[str, float], tested: int) -> dict[str, float]:
     """Widen the interval of an accuracy by Wilson's interval for the test records, which all replicas share."""
-    accuracy, low, high = shares["accuracy"], shares["accuracy_low"], shares["accuracy_high"]
+    accuracy = shares["accuracy"]
+    low = shares["accuracy_low"]
+    high = shares["accuracy_high"]
     if math.isnan(accuracy):
         return shares
     z = float(stats.norm.ppf(0.975))

@@ -41,7 +41,8 @@ _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _SIDE = 360.0  # side of the picture, within its axes
 _Rates = Sequence[Sequence[float]] | tuple[np.ndarray, np.ndarray]
-_LIGHT, _DARK = "#ffffff", "#15181c"
+_LIGHT = "#ffffff"
+_DARK = "#15181c"
 """Backgrounds of the page, as in its style sheet."""
 _FINE = 60  # points of a line on logarithmic axes
 

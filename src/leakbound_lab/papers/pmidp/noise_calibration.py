@@ -202,7 +202,8 @@ def sampled_noise(max_param_norms: PerClient, mi_budgets: PerClient, dimension: 
         rates[log_unit <= log_std] = 1.0  # not one rounding less, so that somebody always takes part
         noise = log_std - math.log(rates.sum())
         if noise < least:
-            best, least = SampledNoise(rates, math.exp(log_std)), noise
+            best = SampledNoise(rates, math.exp(log_std))
+            least = noise
     return best
 
 

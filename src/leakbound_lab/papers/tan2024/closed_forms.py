@@ -58,7 +58,10 @@ def toy_example(settings: IllustrationConfig, **_: object) -> pd.DataFrame:
         ``noise_variance`` (of the noise where it is added) have one value for each weight and noise, and
         their gradient is NaN.
     """
-    mean, variance, capacity, first = -1.0, 1.0, 1.0, 2.0
+    mean = -1.0
+    variance = 1.0
+    capacity = 1.0
+    first = 2.0
     second = first - 2.0 * first * mean
     added = {
         "parameters": noise_scale(np.array([(2.0 * first) ** 2 * variance]), capacity),

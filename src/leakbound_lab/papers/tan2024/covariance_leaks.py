@@ -94,9 +94,11 @@ def _areas(
     axes: tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]],
 ) -> dict[str, float]:
     """Compute the AUC for each kind of publication. ``axes`` are variances and directions of ``aux``."""
-    exact, shrunk = estimate_moments(chunks(members)), population_moments(members)
+    exact = estimate_moments(chunks(members))
+    shrunk = population_moments(members)
     scored = np.concatenate([members[:_SCORED], strangers])
-    weight, level = shrunk.shrinkage, exact.total_variance / exact.dimension
+    weight = shrunk.shrinkage
+    level = exact.total_variance / exact.dimension
     variances, basis = _axes(exact)
     squares = _squares(scored, exact.mean, basis)
     raised = (1 - weight) * variances + weight * level  # both have the same directions

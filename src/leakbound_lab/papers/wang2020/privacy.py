@@ -123,7 +123,9 @@ def bounded_level(secret: Secret, bound: float, decay: float, time: int, *, sing
     if single or time == 0:
         return last
     widths = 0.5 * widest * (_NODES + 1.0)
-    value, slope, curve = np.ones_like(widths), np.zeros_like(widths), np.zeros_like(widths)
+    value = np.ones_like(widths)
+    slope = np.zeros_like(widths)
+    curve = np.zeros_like(widths)
     contained = 1.0
     for step in range(time + 1):
         full = 2.0 * bound * decay**step
@@ -140,9 +142,11 @@ def uniform_level(secret: Secret, half_widths: Float[np.ndarray, " k"]) -> Float
 
     The message has the density [Φ((x + h)/√v) − Φ((x − h)/√v)]/(2h), whose ends alone reveal a shift.
     """
-    spread, shift = math.sqrt(secret.state_variance), secret.shift
+    spread = math.sqrt(secret.state_variance)
+    shift = secret.shift
     reach = _TAIL * spread + shift
-    low, high = np.maximum(half_widths - reach, 0.0), half_widths + reach
+    low = np.maximum(half_widths - reach, 0.0)
+    high = half_widths + reach
     points = low[:, None] + 0.5 * (high - low)[:, None] * (_NODES + 1.0)
     after, before = (
         _log_density(points + side * shift / 2.0, half_widths[:, None], spread) for side in (1.0, -1.0)

@@ -219,4 +219,5 @@ def _taken_back(
     while True:
         current = size * draw()
         yield current - before
-        before, size = current, size * factor
+        before = current
+        size = size * factor

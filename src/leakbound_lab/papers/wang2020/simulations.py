@@ -114,7 +114,8 @@ def _distances(
     states: Float[np.ndarray, "runs n"], mean: float, batches: int
 ) -> Float[np.ndarray, "2 batches"]:
     """Spread of the states and their largest deviation from x̂, averaged over each batch."""
-    high, low = states.max(axis=1), states.min(axis=1)
+    high = states.max(axis=1)
+    low = states.min(axis=1)
     distances = np.stack([high - low, np.maximum(high - mean, mean - low)])
     return distances.reshape(2, batches, -1).mean(axis=2)
 
@@ -152,7 +153,9 @@ def privacy_rows(config: ConsensusConfig, seed: int) -> pd.DataFrame:
     scale = state_scale(np.full(config.servers, config.contributors))
     reported = config.contributors * contributor_variance(config.adjacent_distance, config.kl_budget)
     secret = Secret(scale * config.adjacent_distance, scale**2 * reported)
-    variance, decay, bound = config.noise_variance, config.decay, math.sqrt(3.0 * config.noise_variance)
+    variance = config.noise_variance
+    decay = config.decay
+    bound = math.sqrt(3.0 * config.noise_variance)
     masks = PairwiseMasks.of_mean_variance(graph, variance)
     masked = max(masked_level(secret, graph, masks.variance, server) for server in graph)
     rows = []

@@ -206,7 +206,8 @@ def _solved(where: Mapping[str, Any], problem: general.Problem) -> Rows:
 
 def _both_ways(where: Mapping[str, Any], release: Release, budget: float) -> Rows:
     """Return the rows of one release by closed forms, and its utility and leaks by releases."""
-    signal, noise = release.signal.matrix(), release.noise.matrix()
+    signal = release.signal.matrix()
+    noise = release.noise.matrix()
     closed = _released(release, budget)
     leak = {"unconditional_leak": release.unconditional_leak_bits}
     sizes = {name: closed.pop(name) for name in ("noise_variance", "noise_covariance")}

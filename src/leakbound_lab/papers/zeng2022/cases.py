@@ -95,7 +95,9 @@ def independent_noise(
     Source:
         Zeng et al. 2022, Theorem 2 and Eq. (14). The correct sign follows from their own Eq. (13).
     """
-    n, variance, covariance = signal.n_clients, signal.variance, signal.covariance
+    n = signal.n_clients
+    variance = signal.variance
+    covariance = signal.covariance
     left = signal.conditional_variance
     if as_printed:
         left = variance + (n - 1) * covariance**2 / (variance + (n - 2) * covariance)
@@ -139,7 +141,8 @@ def optimal_exchangeable_noise(signal: Exchangeable, mi_budget_bits: float) -> E
     Source:
         Zeng et al. 2022, Section 3.3, who search for it.
     """
-    n, v = signal.n_clients, signal.conditional_variance
+    n = signal.n_clients
+    v = signal.conditional_variance
     ratio = allowed_ratio(mi_budget_bits)
     modes = ((signal.joint, 1), (signal.difference, n - 1))
     # 2^{2ε}/v − 1/x_j = ratio/v + (1/v − 1/x_j); the bracket is a share of 1/x_b − 1/x_a, here without subtracting.
@@ -192,8 +195,11 @@ def printed_bracket(release: Release, sign: int) -> float:
 
     The sign is (−1)^{n+1} in Eq. (24), and −1 in Eq. (22) once its powers are collected.
     """
-    n, a, b = release.signal.n_clients, release.signal.variance, release.signal.covariance
-    s, e = release.noise.variance, release.noise.covariance
+    n = release.signal.n_clients
+    a = release.signal.variance
+    b = release.signal.covariance
+    s = release.noise.variance
+    e = release.noise.covariance
     first = (a + s) * (s - e) * (a - b)
     second = sign * (n - 1) * e * (e - a - s) * (a - b)
     third = (n - 1) * b**2 * (e - s)

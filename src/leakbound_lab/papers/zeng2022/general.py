@@ -132,12 +132,14 @@ def best_exchangeable_precision(problem: Problem) -> Float[np.ndarray, "n n"]:
     Raises:
         ValueError: If there is only one client.
     """
-    n, power = len(problem.signal), float(problem.powers.min())
+    n = len(problem.signal)
+    power = float(problem.powers.min())
     if n < 2:
         raise ValueError("n = 1: dependence takes at least 2 clients")
 
     def precision(share: float) -> Float[np.ndarray, "n n"]:
-        joint, difference = n * power * share, n * power * (1.0 - share) / (n - 1)
+        joint = n * power * share
+        difference = n * power * (1.0 - share) / (n - 1)
         return difference * np.eye(n) + (joint - difference) / n
 
     best = optimize.minimize_scalar(
@@ -235,7 +237,8 @@ def optimal_release(problem: Problem) -> Optimum:
     Raises:
         ValueError: If the covariance is so ill-conditioned that the gap cannot be closed in float64.
     """
-    powers, root = problem.powers, linalg.cholesky(problem.signal, lower=True)
+    powers = problem.powers
+    root = linalg.cholesky(problem.signal, lower=True)
     point: _Point | None = _Point.at(root, powers, problem.posterior_variances)
     gap = np.inf
     for _ in range(_ITERATIONS):

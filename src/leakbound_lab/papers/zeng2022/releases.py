@@ -124,7 +124,8 @@ class Exchangeable:
 
         It is ½ [log₂ x_a + (n − 1) log₂ x_b − n log₂ v], in bits.
         """
-        n, v = self.n_clients, self.conditional_variance
+        n = self.n_clients
+        v = self.conditional_variance
         return 0.5 * (math.log(self.joint / v) + (n - 1) * math.log(self.difference / v)) / BIT
 
 
