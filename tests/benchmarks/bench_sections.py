@@ -31,7 +31,7 @@ from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.training.efficiency import BASELINE, measure_steps
 from leakbound_lab.training.request import UploadScoring
 from leakbound_lab.training.sgd import StackLearner
-from leakbound_lab.training.upload_scores import UploadScores, copied
+from leakbound_lab.training.upload_scores import UploadScores, detached_copies
 
 GOALS = {"natural": 1.05, "personalized": 1.05, "natural_frozen": 1.0, "white": 1.4, "natural, secure": 1.15}
 GOALS |= {"dpsgd": 1.8, "dppsac": 1.8}
@@ -180,9 +180,9 @@ def scores(wide: bool) -> Iterator[Found]:
     learner, sender = StackLearner(request, slots), StackLearner(request, slots)
     scoring = UploadScoring(rows={slots[0].replica: range(1000)}, public=1000, window=1)
     received = UploadScores(request, scoring, slots, sender.model, sender.params)
-    weights = [copied(sender.params)]
+    weights = [detached_copies(sender.params)]
     sender.step()
-    uploads = cycle([copied(sender.params), *weights])  # one step, and back
+    uploads = cycle([detached_copies(sender.params), *weights])  # one step, and back
     steps = 10  # moments of public records are estimated anew after as many
 
     def score() -> None:

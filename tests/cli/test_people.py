@@ -373,7 +373,7 @@ def test_bar_is_shown_on_a_terminal(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", stream)
-    with terminal.counted("reading [/x]", 3) as each:
+    with terminal.progress_bar("reading [/x]", 3) as each:
         each(3)
     assert "reading [/x]" in stream.getvalue()
     assert "3/3" in stream.getvalue()
@@ -434,10 +434,10 @@ def test_tables_never_print_less_than_a_bound(place):
 
 def test_work_is_told_in_lines_where_there_is_no_terminal(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "_PAUSE", 0.0)
-    with terminal.counted("attacking", 5) as each:
+    with terminal.progress_bar("attacking", 5) as each:
         each(2)
         each(3)
-    with terminal.counted("reading", None) as each:
+    with terminal.progress_bar("reading", None) as each:
         each(7)
     lines = ["attacking: 2 of 5, 0 s", "attacking: 5 of 5, 0 s", "reading: 7, 0 s"]
     assert capsys.readouterr().err.splitlines() == lines
