@@ -489,7 +489,9 @@ def test_pictures_behind_the_first_are_not_dropped_in_silence(tmp_path, suffix):
 
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(40)
 FOREIGN = {
-    "x.h5": (HDF5, "is HDF5.*h5py"),
+    "x.h5": (HDF5, "is HDF5.*with h5py: "),
+    "packed.nc": (HDF5, r"is NetCDF.*xarray.load_dataset\(path\)"),  # h5py would give the integers as they are stored
+    "classic": (b"CDF\x02" + bytes(28), r"is NetCDF.*xarray.load_dataset\(path\)"),
     "x.mat": (b"MATLAB 7.3 MAT-file" + bytes(105) + b"\x00\x02IM" + bytes(384) + HDF5, "."),
     "x.db": (b"SQLite format 3\0" + bytes(84), r"database .*pandas.read_sql"),
     "x.bin": (bytes(128) + b"DICM" + bytes(8), "is DICOM.*pydicom"),

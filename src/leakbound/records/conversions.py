@@ -7,6 +7,7 @@ _HEAD = 132  # bytes at the beginning of a file that differ between formats
 _ARRAYS = "numpy.savez('mine.npz', records=records, labels=labels)"
 _BY_HEAD = (
     (0, b"\x89HDF\r\n\x1a\n", "hdf5"),
+    *((0, b"CDF" + version, "netcdf") for version in (b"\x01", b"\x02", b"\x05")),
     (0, b"SQLite format 3\0", "sqlite"),
     (128, b"DICM", "dicom"),
     (0, b"\x80", "pickle"),
@@ -17,6 +18,7 @@ _BY_HEAD = (
 )
 _BY_SUFFIX = {
     **dict.fromkeys((".h5", ".hdf5", ".he5"), "hdf5"),
+    **dict.fromkeys((".nc", ".nc4"), "netcdf"),
     **dict.fromkeys((".db", ".sqlite", ".sqlite3"), "sqlite"),
     **dict.fromkeys((".dcm", ".dicom"), "dicom"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), "pickle"),
@@ -34,6 +36,8 @@ _BY_SUFFIX = {
 _SAID = {
     "hdf5": "is HDF5, whose groups only its owner knows; with h5py: "
     "numpy.savez('mine.npz', records=h5py.File(path)['NAME'][:], labels=h5py.File(path)['LABELS'][:])",
+    "netcdf": "is NetCDF, whose packed integers and missing values xarray decodes and h5py does not: "
+    "numpy.save('mine.npy', xarray.load_dataset(path)['NAME'].values)",
     "sqlite": "is a database (SQLite), of which one table or query is meant: "
     "pandas.read_sql('select * from NAME', sqlite3.connect(path)).to_parquet('mine.parquet')",
     "dicom": "is DICOM, whose window, rescaling and spacing are its owner's choice; with pydicom: "
@@ -71,5 +75,7 @@ def conversion(path: Path) -> str | None:
                 head = file.read(_HEAD)
     name = path.name.lower().removesuffix(".gz")
     kind = next((kind for at, magic, kind in _BY_HEAD if head[at : at + len(magic)] == magic), None)
-    kind = kind or _BY_SUFFIX.get(Path(name).suffix)
+    by_suffix = _BY_SUFFIX.get(Path(name).suffix)
+    if kind is None or (kind == "hdf5" and by_suffix == "netcdf"):  # NetCDF 4 is a kind of HDF5
+        kind = by_suffix
     return None if kind is None else _SAID[kind]
