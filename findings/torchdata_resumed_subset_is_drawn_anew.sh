@@ -6,7 +6,7 @@
 # Date:     2026-11-30
 # Means:    a record that may be used once an epoch is used twice: a limit on uses, or an ε for batches without repetition, does not hold over
 #           a restart. Use Subset and shuffle=True, or a sampler with a generator that is seeded by the epoch.
-# Source:   https://meta-pytorch.org/data/main/torchdata.stateful_dataloader.html; torchdata/stateful_dataloader/sampler.py
+# Source:   torchdata/stateful_dataloader/README.md of v0.11.0 (fast-forward of the sampler); torchdata/stateful_dataloader/sampler.py
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
