@@ -254,6 +254,7 @@ ALL = (
         "directions",
         "paper_full_rounds",
         "paper_full_celeba",
+        "paper_full_comparison",
         "correlated",
         "van_trees",
         "van_trees_gradients",
