@@ -17,7 +17,6 @@ from leakbound_lab.config.consensus import AveragingConfig, ConsensusConfig
 from leakbound_lab.config.data import DatasetConfig
 from leakbound_lab.config.defenses import DPSGD, ChannelDefense, level_text
 from leakbound_lab.config.federated import FederatedConfig
-from leakbound_lab.config.messages import parse
 from leakbound_lab.config.studies import EfficiencyConfig, StudyConfig
 from leakbound_lab.config.theory import DependentCase, IndependentCase
 from leakbound_lab.config.training import LENGTHS, TrainingConfig, TrainingSettings
@@ -291,10 +290,8 @@ def test_every_job_is_told_what_its_command_accepts_and_reads_what_exactly_one_o
     """Settings are made by one half of a step's file and read by the other."""
     jobs = job_list(reading.load(path))
     for job in jobs:
-        told = jobs.steps[job.step].settings
-        if job.step != "report" and told is not None:  # told the whole configuration, or values of it
-            parse(jobs.steps[job.step].settings, job.settings, f"{job.step} {job.name}")
-        assert {*(job.arguments or ())} <= {*inspect.signature(jobs.steps[job.step].command).parameters}
+        parameters = inspect.signature(jobs.steps[job.step].command).parameters
+        assert {*job.arguments} <= {*parameters}, f"{job.step} {job.name}"
     written = Counter(file for job in jobs for file in job.outputs.values())
     assert set(written.values()) == {1}
     assert all(file in written for job in jobs for file in job.input_files())
