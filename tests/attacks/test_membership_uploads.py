@@ -23,7 +23,7 @@ from leakbound_lab.models.small import MLP
 from leakbound_lab.registries import MODELS
 from leakbound_lab.training import UntrainableError, loop, train, upload_scores
 from leakbound_lab.training.correlated import CorrelatedLearner
-from leakbound_lab.training.participation import ParticipationRatios, arranged, by_bulk
+from leakbound_lab.training.participation import ParticipationRatios, by_bulk, classes_of
 from leakbound_lab.training.request import UploadScoring, initial_network
 from leakbound_lab.training.whitening import Whitening, axes_of_few, inner_products
 
@@ -365,5 +365,5 @@ def test_scores_are_centred_at_the_lower_median_of_their_class_without_those_of_
     bulk = sorted(centred[norms > 0].abs().tolist())
     deviation = 1.4826 * bulk[(len(bulk) - 1) // 2] if not broken else math.nan
     expected = torch.where(norms > 0, centred / deviation, 0.0), torch.where(norms > 0, norms / deviation, 0.0)
-    for value, right in zip(by_bulk(scores, norms, arranged(labels)), expected, strict=True):
+    for value, right in zip(by_bulk(scores, norms, classes_of(labels)), expected, strict=True):
         torch.testing.assert_close(value, right, equal_nan=True)

@@ -287,7 +287,7 @@ def test_origin_of_noise_reaches_exactly_the_jobs_that_draw_noise():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_job_is_told_what_its_command_accepts_and_reads_what_exactly_one_other_job_writes(path):
-    """Settings are made by one half of a step's file and read by the other."""
+    """What a command takes by name is made by one half of a step's file and read by the other."""
     jobs = job_list(reading.load(path))
     for job in jobs:
         parameters = inspect.signature(jobs.steps[job.step].command).parameters

@@ -18,7 +18,7 @@ _SCALE = 1.4826  # standard deviation of a Gaussian, in median absolute deviatio
 
 
 class Classes(NamedTuple):
-    """Records of each class, arranged once, so that medians of all classes take one call in each step.
+    """Records of each class, listed once, so that medians of all classes take one call in each step.
 
     Attributes:
         of_record: (n,) class of each record, a row of ``records``.
@@ -29,8 +29,8 @@ class Classes(NamedTuple):
     records: Int[Tensor, "classes most"]
 
 
-def arranged(labels: Int[Tensor, " n"]) -> Classes:
-    """Arrange records by their labels."""
+def classes_of(labels: Int[Tensor, " n"]) -> Classes:
+    """Return the classes of records with these labels."""
     of_record = labels.unique(return_inverse=True)[1]
     groups = [torch.nonzero(of_record == row).flatten() for row in range(int(of_record.max()) + 1)]
     records = torch.nn.utils.rnn.pad_sequence(groups, batch_first=True, padding_value=len(labels))

@@ -34,8 +34,8 @@ from leakbound_lab.training.layer_factors import LayerFactors, Outer, paired, sc
 from leakbound_lab.training.participation import (
     ParticipationRatios,
     RunningScale,
-    arranged,
     by_bulk,
+    classes_of,
     over_norms,
 )
 from leakbound_lab.training.request import Slot, TrainingRequest, UploadScoring
@@ -91,7 +91,7 @@ class UploadScores:
         self._public = released, labels[: scoring.public]
         records = [request.dataset.pool.take(np.array(scoring.rows[slot.replica])) for slot in slots]
         self._candidates = [_on_device(each, device) for each in records]
-        self._classes = [arranged(labels) for _, labels in self._candidates]
+        self._classes = [classes_of(labels) for _, labels in self._candidates]
         rates = [slot.learning_rate for slot in slots]
         self._rates = torch.tensor(rates, device=device).view(-1, 1, 1)
         # Variance of the defense's noise on the sum of a step's gradients, for each record in it.
