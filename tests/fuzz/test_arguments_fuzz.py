@@ -16,8 +16,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from calling import Outcome, assert_refused, called, done, files_in, step_called, written_to
-from fuzz.tally import SHARES, asked, tried
-from fuzz.values import changed, plain_values
+from fuzz.tally import tried
 from leakbound import storage
 from leakbound_lab.config import reading
 from leakbound_lab.jobs.job import Files, JobList
@@ -106,8 +105,6 @@ def examples() -> Iterator[Example]:
 
 
 EXAMPLES = tuple(examples())
-ABLE = tuple(one for one in EXAMPLES if one.command not in (*LONG, "plot") and "root" not in one.inputs)
-"""Those that do their work on the files of this folder in a moment."""
 
 
 @dataclass(frozen=True)
@@ -197,24 +194,6 @@ def assert_done_or_refused(place: Place, outcome: Outcome, example: Example) -> 
         return False
     assert written_to(place.out) == {example.name_of(option) for option in example.outputs}
     return True
-
-
-def test_settings_that_no_workflow_passes_are_refused_or_carried_out(place):
-    worked = 0
-
-    @tried("settings", st.data())
-    def check(data):
-        nonlocal worked
-        example = data.draw(st.sampled_from(ABLE))
-        tree, _ = data.draw(changed((example.settings,), plain_values))
-        assume(isinstance(tree, dict))
-        inputs = dict(example.inputs)
-        if inputs and (example.command in LONG or data.draw(st.booleans())):
-            inputs[list(inputs)[-1]] = "missing"
-        worked += assert_done_or_refused(place, place.call(example, tree, inputs), example)
-
-    check()
-    assert worked or asked("settings") < SHARES["settings"]  # a sample may hold none that can be carried out
 
 
 @tried("input files", example=st.sampled_from([one for one in EXAMPLES if one.inputs]), data=st.data())
