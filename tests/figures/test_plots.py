@@ -244,6 +244,14 @@ def test_crowded_planes_have_their_levels_in_the_legend_and_points_that_darken_a
     assert "pale" in picture.legends[0].get_title().get_text()
 
 
+def test_crowded_planes_with_one_level_a_line_do_not_explain_shades(study):
+    strongest = study["level"].isin([0.0, 1.0]) | study["defense"].eq("dpsgd") & study["level"].eq(2.0)
+    picture = PLOTS.get("plane")(study[strongest], options=PLANE)
+    labels = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert labels[:4] == ["natural (1)", "white (1)", "personalized (1)", "DP-SGD (2)"]
+    assert picture.legends[0].get_title().get_text() == ""
+
+
 def test_names_of_levels_keep_off_each_other_and_inside_the_panel():
     rows = []
     for index, (name, x) in enumerate((("natural", 0.1), ("white", 0.3), ("dpsgd", 0.5))):

@@ -135,7 +135,10 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
             for point in member.of(panel.of(lines)).to_dict("records"):
                 mark_leaving(panel.axes, *_around(point), member.style.color)
     made.label(*_labels(rows, options))
-    legend(made.figure, _handles(points, lines, series, names, options), "" if names else _SHADES)
+    shaded = not names and any(
+        len(member.of(panel.of(lines))) > 1 for member in series for panel in made.shown
+    )
+    legend(made.figure, _handles(points, lines, series, names, options), _SHADES if shaded else "")
     made.figure.draw_without_rendering()
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
