@@ -99,6 +99,24 @@ def test_a_figure_of_a_defense_that_the_study_lacks_is_not_drawn():
     assert "tan2024/fig18" not in table.figures
 
 
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"defenses": {"dpsgd": [2.0]}}, {"fig16", "fig16_gain"}),  # no undefended networks to improve over
+        ({"attacks": ["model_inversion"]}, set()),
+        ({"attacks": []}, {"fig16", "fig16_gain"}),
+        ({}, set()),
+    ],
+)
+def test_a_figure_of_improvements_is_left_out_where_no_network_has_any(changes, missing):
+    values = yaml.safe_load(reading.as_yaml(reading.quick()))
+    values["studies"]["comparison"] |= changes
+    config = reading.config_of(values, "some.yaml")
+    table = RunTable(config, reading.load_catalogue(FIGURES / "tan2024_comparison.yaml", config))
+    assert {"fig16", "fig16_gain"} - {figure.id for figure in table.figures.values()} == missing
+    assert missing <= {figure.id for figure in table.left_out}
+
+
 def test_a_claim_about_an_experiment_states_its_smallest_effect_and_one_about_closed_forms_none(tmp_path):
     claim = {key: value for key, value in ENTRY["claims"][0].items() if key not in ("delta", "unit")}
     with pytest.raises(ConfigError, match=r"fig09.claims.rises: delta is missing .*delta: 0.01, unit: accuracy"):

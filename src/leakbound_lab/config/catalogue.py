@@ -23,6 +23,18 @@ STUDY_COLUMNS = (
 SOURCES = ("training", "accounting", "derived", "evidence")
 """Sources of a study's rows in addition to its attacks."""
 
+_MEMBERSHIP = ("membership", "strongest")
+_INVERSION = ("model_inversion", "printed")
+_TUNED = ("model_inversion", "tuned")
+IMPROVEMENTS = {
+    "imp_mia": (_MEMBERSHIP,),
+    "imp_dra": (_INVERSION,),
+    "imp_dra_gain": (_TUNED,),
+    "gdc": (_MEMBERSHIP, _INVERSION),
+    "gdc_gain": (_MEMBERSHIP, _TUNED),
+}
+"""Derived metric to source and variant of the attacks that it compares with those on undefended networks."""
+
 
 def _condition(wanted: Any) -> Any:
     """Check a condition on a column: a value, a list of values, or ``{not: ...}`` with values to leave out.

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from leakbound_lab.claims.selection import rows_of, select_or_nothing, shown_rows
-from leakbound_lab.config.catalogue import NETWORKS, Conditions, FigureConfig
+from leakbound_lab.config.catalogue import IMPROVEMENTS, NETWORKS, Conditions, FigureConfig
 from leakbound_lab.config.defenses import default_defenses
 from leakbound_lab.figures import style
 
@@ -34,17 +34,6 @@ _LEFT_OUT = {"stuck": "did not move", "not_converged": "did not converge", "dive
 _KEPT = {"grid_edge": "chose a setting at an edge of the attack's own grid and are kept"}
 _CONTROLS = ("start", "prior", "aux_mean", "oracle", "target", "references")
 _NOUNS = {"model_inversion": "model inversions", "gradient_inversion": "gradient inversions"}
-_MEMBERSHIP = ("membership", "strongest")
-_INVERSION = ("model_inversion", "printed")
-_TUNED = ("model_inversion", "tuned")
-_MADE_OF = {
-    "imp_mia": (_MEMBERSHIP,),
-    "imp_dra": (_INVERSION,),
-    "imp_dra_gain": (_TUNED,),
-    "gdc": (_MEMBERSHIP, _INVERSION),
-    "gdc_gain": (_MEMBERSHIP, _TUNED),
-}
-"""Derived metric to source and variant of the attacks that it is computed from."""
 
 
 def with_epsilon(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
@@ -333,7 +322,7 @@ def _attacks(shown: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     Attacks without units have one row for all.
     """
     pairs = {*shown[["source", "variant"]].drop_duplicates().itertuples(index=False, name=None)}
-    pairs |= {pair for metric in shown["metric"].unique() for pair in _MADE_OF.get(str(metric), ())}
+    pairs |= {pair for metric in shown["metric"].unique() for pair in IMPROVEMENTS.get(str(metric), ())}
     slots = [column for column in _SLOT if column in table.columns]
     of = [*slots, "source", "variant", "unit"]
     sources = {source for source, _ in pairs} - {"training", "derived"}

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from leakbound_lab import registries
-from leakbound_lab.config.catalogue import EFFICIENCY, SCOREBOARD, Catalogue, FigureConfig
+from leakbound_lab.config.catalogue import (
+    EFFICIENCY,
+    IMPROVEMENTS,
+    SCOREBOARD,
+    Catalogue,
+    FigureConfig,
+    plain_values,
+)
 from leakbound_lab.config.data import CovarianceOf, DatasetSize, size_of
 from leakbound_lab.config.defenses import ChannelDefense, Defense, level_text
 from leakbound_lab.config.federated import FederatedRun, federated_runs
 from leakbound_lab.config.settings import part_of
+from leakbound_lab.config.studies import StudyConfig
 from leakbound_lab.config.training import LENGTHS, Length
 from leakbound_lab.config.whole import SECTIONS, Config
 from leakbound_lab.jobs.paths import OUTPUTS, P, output
@@ -116,6 +124,8 @@ class RunTable:
             return False
         if figure.select.get("metric") == "ssim" and {*study.datasets} <= self.config.tables:
             return False  # the similarity index is defined for images
+        if not _has_improvements(figure, study):
+            return False
         needed = {
             "dataset": study.datasets,
             "model": study.models,
@@ -376,6 +386,18 @@ class RunTable:
             figure: Entry of the catalogue.
         """
         return str(rows_file(self.config.root, figure))
+
+
+def _has_improvements(figure: FigureConfig, study: StudyConfig) -> bool:
+    """Return True unless all that a figure selects are improvements that no network of a study has.
+
+    They compare attacks on networks of every defense with the same attacks on undefended ones.
+    """
+    metrics = plain_values(figure.select.get("metric", ()))
+    if not metrics or not {*metrics} <= {*IMPROVEMENTS}:
+        return True
+    attacks = [{attack for attack, _ in IMPROVEMENTS[metric]} for metric in metrics]
+    return "none" in study.defenses and any(needed <= {*study.attacks} for needed in attacks)
 
 
 def rows_file(root: P, figure: FigureConfig) -> P:
