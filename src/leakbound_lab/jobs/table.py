@@ -11,6 +11,7 @@ from leakbound_lab.config.catalogue import (
     EFFICIENCY,
     IMPROVEMENTS,
     SCOREBOARD,
+    SOURCES,
     Catalogue,
     FigureConfig,
     plain_values,
@@ -389,14 +390,17 @@ class RunTable:
 
 
 def _has_improvements(figure: FigureConfig, study: StudyConfig) -> bool:
-    """Return True unless all that a figure selects are improvements that no network of a study has.
+    """Return True unless a figure is about improvements, and no network of a study has any.
 
-    They compare attacks on networks of every defense with the same attacks on undefended ones.
+    They compare attacks on networks of every defense with the same attacks on undefended ones. Rows of attacks
+    can be shown without them, those of trainings are their second axis.
     """
     metrics = plain_values(figure.select.get("metric", ()))
-    if not metrics or not {*metrics} <= {*IMPROVEMENTS}:
+    attacks = [{attack for attack, _ in IMPROVEMENTS[name]} for name in metrics if name in IMPROVEMENTS]
+    alone = len(attacks) == len(metrics)
+    sources = plain_values(figure.select.get("source", ()))
+    if not attacks or not (alone or (sources and {*sources} <= {*SOURCES})):
         return True
-    attacks = [{attack for attack, _ in IMPROVEMENTS[metric]} for metric in metrics]
     return "none" in study.defenses and any(needed <= {*study.attacks} for needed in attacks)
 
 
