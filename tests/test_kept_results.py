@@ -255,6 +255,7 @@ ALL = (
         "paper_full_rounds",
         "paper_full_celeba",
         "paper_full_comparison",
+        "paper_full_dp",
         "correlated",
         "van_trees",
         "van_trees_gradients",
@@ -352,7 +353,7 @@ def test_a_figure_of_a_paper_shows_the_papers_networks_where_a_run_has_them():
         assert f"results/reference/lenet_full/figures/tan2024/{key}.png" in first
         assert not {"rounds;", "repeats"} & {*first.split()}
     for key in ("fig15", "fig16"):  # the comparison at the paper's length has fewer blocks, and comes later
-        assert f"results/reference/paper_full_comparison/figures/tan2024/{key}.png" in sections[key]
+        assert f"results/reference/paper_full_dp/figures/tan2024/{key}.png" in sections[key]
     assert "results/reference/paper_gradients/figures/tan2024/fig06.png" in sections["fig06"]
 
 

@@ -27,7 +27,7 @@ from leakbound_lab.jobs.table import rows_file
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _KEPT = Path("results/reference")
 _BLOCK = ["dataset", "model", "replica"]
-_Rank = tuple[bool, int, int]
+_Rank = tuple[bool, int, int, int]
 _Settings = set[tuple[str, str, float | None]]
 """Datasets, each with a network of the paper and the learning rate of its federation."""
 
@@ -59,9 +59,9 @@ def _pages(folder: Path) -> Iterator[tuple[Path, str]]:
 def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptFigure]]:
     """Return the kept results of each figure: of its paper's networks if a run has any of them.
 
-    The first are those of the run with most blocks, and of these with most jobs. Results of other runs follow if
-    they have another network of the paper, or another dataset or learning rate of a federation with it, or
-    illustrate another dataset, or are the first at the paper's length.
+    The first are those of the run with most blocks, of these with most jobs, and of these with most values.
+    Results of other runs follow if they have another network of the paper, or another dataset or learning rate
+    of a federation with it, or illustrate another dataset, or are the first at the paper's length.
     """
     found: dict[str, list[tuple[_Rank, _Settings, KeptFigure]]] = defaultdict(list)
     by_key = {f"{figure.paper}/{figure.id}": figure for figure in figures}
@@ -92,7 +92,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
             settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}
             if figure.illustration and "dataset" in rows:
                 settings = {(dataset, "", None) for dataset in rows["dataset"].unique().tolist()}
-            found[key].append(((len(own) > 0, len(blocks), jobs), settings, kept))
+            found[key].append(((len(own) > 0, len(blocks), jobs, int(rows["value"].notna().sum())), settings, kept))
     return {key: _first_and_others(each) for key, each in found.items()}
 
 
