@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gaussians import RANGE, batches, by_record, engine_of, gaussian, precision, private
+from torch.utils.data import Subset
 
 from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Ledger, Reconstruction
 from leakbound.accounting.leakage import Exposure, Mechanism
@@ -54,6 +55,28 @@ def test_uses_add_up_over_runs_and_without_a_ledger_the_engine_says_that_they_do
     assert sorted(looks(path)) == [3] * 20
     assert "uses in other runs, processes and engines are not known here and add up" in str(engine_in(None))
     assert str(path) in str(engine)
+
+
+def test_a_run_states_what_earlier_ones_released_before_its_first_batch(path):
+    """It once said 0 nats and all planned uses left, and counted records when it came to them."""
+    first = engine_in(path)
+    by_record(first.protect(batches(DATA)))
+    for _ in range(2):
+        by_record(first.protect(batches(Subset(DATA, range(10, 20)))))
+    second, other = engine_in(path), engine_in(path, Leakage(3.2, uses=3), shape="white")
+    for engine in (second, other):
+        loader = engine.protect(batches(DATA, shuffle=False))
+        assert engine.leakage().record == pytest.approx(second.nats(3))
+        assert "so far: Values computed from the noisy records" in str(engine)
+        assert engine.remaining == 0
+    assert second.uses["train"].tolist() == [1] * 10 + [3] * 10
+    next(iter(second.protect(batches(DATA, shuffle=False))))  # of records 0 to 5
+    assert second.leakage().record == pytest.approx(second.nats(3))
+    with pytest.raises(BudgetError, match="went through other channels"):
+        by_record(loader)
+    elsewhere = engine_in(path)
+    elsewhere.protect(batches(private(seed=9)))
+    assert (elsewhere.leakage().record, elsewhere.remaining) == (0.0, 3)
 
 
 @pytest.mark.parametrize("seed", [None, 5])

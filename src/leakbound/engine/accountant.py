@@ -449,7 +449,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield planned_line(f"{uses} use{'s together' * (uses > 1)}", together)
     if target.records > 1:
         yield planned_line("these uses of each record of an owner", target.records * together, target.records)
-    if account.uses:
+    if account.uses or account.record:
         yield f"so far: {account.statement(secure=engine.secure).sentence}"
     if (revealed := account.joint) > target.records * together * (1.0 + _ROUNDING):
         amount = in_nats(upper_bound(revealed, 6))

@@ -347,8 +347,10 @@ class Counter:
         """Count the uses with fresh noise that the record with fewest has left, None without a limit."""
         if self.plan.frozen or self.plan.most is None:
             return None
+        self._read_unknown()
         records = self._records()
-        used = records[self.ledger.releases(self._number, records) > 0]
+        exposure = self.ledger.exposure(self._number, records)
+        used = records[(exposure.fresh_uses > 0) | (exposure.parallel > 0) | (exposure.others > 0)]
         exposure = self.ledger.exposure(self._number, used)
 
         def ends(count: int) -> bool:
@@ -367,8 +369,21 @@ class Counter:
         words = [records.digests[records.has_digest, 0] for records in self.collections.values()]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *words]))
 
+    def _read_unknown(self) -> None:
+        """Read the records that no batch has shown yet, where the ledger counts some that are not known here.
+
+        Others may have released them, and their uses are part of what has leaked and of what is left.
+        """
+        if not len(np.setdiff1d(self.ledger.records(), self._records())):
+            return
+        for records in self.collections.values():
+            unread = np.flatnonzero(records.in_loader & ~records.has_digest)
+            if records.base is not None and len(unread):
+                records.digests[unread] = records.compute_digests(self.identity, unread.tolist())
+
     def uses(self) -> dict[str, Int[np.ndarray, " records"]]:
         """Return the releases of each record, by the name of its collection."""
+        self._read_unknown()
         return {name: self._releases(records) for name, records in self.collections.items()}
 
     def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
@@ -504,6 +519,7 @@ class Counter:
         A record that stands at several indices is counted at the first, and so is an owner of several records,
         each of which has the numbers of all. One that no loader shows is counted once it was used.
         """
+        self._read_unknown()
         collections = list(self.collections.values()) or [CountedRecords("", 1)]
         digests = np.concatenate([records.digests for records in collections])
         present = digests.any(axis=1)
