@@ -99,6 +99,15 @@ def test_another_frozen_copy_is_another_look_and_that_of_the_same_seed_is_not(pa
         assert free.leakage().record == pytest.approx(free.calibration.information(count))
 
 
+def test_a_frozen_copy_after_fresh_noise_or_another_channel_is_refused_for_what_it_is(path):
+    """It was sent to the state of a run that held a copy, whatever that run was."""
+    by_record(engine_in(path, Leakage(3.0, uses=1)).protect(batches(DATA)))
+    with pytest.raises(BudgetError, match=r"has had a noisy copy.* run that holds it, if that froze its noise"):
+        by_record(engine_in(path, Leakage(3.0), noise="frozen").protect(batches(DATA)))
+    with pytest.raises(BudgetError, match="went through other channels, too"):
+        by_record(engine_in(path, Leakage(3.0), noise="frozen", shape="white").protect(batches(DATA)))
+
+
 def test_nats_of_other_channels_count_toward_the_plan(path):
     one, other = engine_in(path, Leakage(1.0, uses=1)), engine_in(path, Leakage(3.0, uses=9), shape="white")
     row = one.protect(DATA)
@@ -382,5 +391,5 @@ def test_records_over_the_plan_are_those_whose_nats_exceed_it(adds, accepted):
     others = draws.choice([0.0, 0.0, 0.3, 20.0], 400)
     nats = np.array([mechanism.nats(float(uses)) for uses in fresh + parallel]) + others
     over = (nats > mechanism.nats(5) * (1 + 1e-9)) | (fresh > 5) | ((others > 0) & (not adds))
-    found = plan.over_limit(Exposure(fresh, parallel, others, np.zeros(400)))
+    found = plan.over_limit(Exposure(fresh, parallel, others, np.zeros(400), np.zeros(400)))
     assert found.tolist() == np.flatnonzero(over & (fresh > 0)).tolist()

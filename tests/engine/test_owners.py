@@ -166,8 +166,39 @@ def test_a_plan_is_one_for_all_records_of_an_owner():
     assert engine.uses["train"].sum() == taken
     strict = engine_of(Reconstruction(0.1, uses=4)).protect(data, owner=owners)
     _ = strict[0]
-    with pytest.raises(BudgetError, match="or other records of its owner were released"):
+    with pytest.raises(BudgetError, match="other records of the owner of record 1 of 'train' were released"):
         _ = strict[1]
+
+
+def test_a_refusal_names_what_was_released_whoever_named_the_owner(tmp_path):
+    """Other records of an owner were called other channels in a run without owners, and other channels records."""
+    rows = torch.from_numpy(gaussian(6, 5))
+    path, pairs = made(tmp_path / "uses.db"), [0, 0, 1, 1, 2, 2]
+    plan = Leakage(6.0, uses=40)
+    first = engine_of(plan, ledger=path)
+    with pytest.warns(CapacityWarning, match="of each fit"):
+        named = first.protect(list(rows), owner=pairs)
+    fit = 0
+    while 2 * first.nats(fit + 1) <= 6.0:
+        named.__getitems__(list(range(6)))
+        fit += 1
+    with pytest.raises(BudgetError, match="all records of the owner of record 0 of 'train' would reveal"):
+        _ = engine_of(plan, ledger=path).protect(list(rows))[0]
+    with pytest.raises(BudgetError, match="other records of the owner of record 0 of 'train' were released"):
+        _ = engine_of(Reconstruction(0.1, uses=4), ledger=path).protect(list(rows))[0]
+    channel = Channel(plan, auxiliary=gaussian(400), value_range=RANGE, ledger=path).fit(rows.numpy())
+    with pytest.raises(BudgetError, match=r"all rows of the owner, named before, of row 0 .* all else in its ledger"):
+        channel.transform(rows.numpy())
+
+    path, plan = made(tmp_path / "alone.db"), Leakage(3.0, uses=1)
+    engine_of(plan, ledger=path, shape="white").protect(list(rows), owner=range(6)).__getitems__(list(range(6)))
+    with pytest.raises(BudgetError, match="record 0 of 'train' went through other channels, too"):
+        _ = engine_of(plan, ledger=path).protect(list(rows), owner=range(6))[0]
+    with pytest.raises(BudgetError, match="record 0 of 'train' went through another channel, and an error"):
+        _ = engine_of(Reconstruction(0.1, uses=1), ledger=path).protect(list(rows), owner=range(6))[0]
+    channel = Channel(plan, auxiliary=gaussian(400), value_range=RANGE, ledger=path).fit(rows.numpy())
+    with pytest.raises(BudgetError, match=r"row 0 would be used .* or through another channel"):
+        channel.transform(rows.numpy(), owner=range(6))
 
 
 @pytest.mark.parametrize("view", ["another column order", "another scale", "windows", "another precision"])

@@ -106,6 +106,7 @@ def test_rows_of_an_owner_add_up_whatever_says_whose_they_are(way):
     several = 1 if way == "named index of numbers" else 2
     assert made.leakage() == pytest.approx(several * made.leakage(1))
     assert f"all records of one owner together (at most {several})" in str(made.leakage())
+    assert "about one record at most 3 nats on average over records" in str(made.leakage(1))  # once of an owner's rows
     planned = clone(made).set_params(target=Leakage(3.0, uses=1))
     with pytest.warns(CapacityWarning, match="no use of each fit") if several == 2 else nullcontext():
         planned.fit(rows, owner=owners)

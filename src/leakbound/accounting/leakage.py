@@ -185,19 +185,21 @@ class Exposure:
     Attributes:
         fresh_uses: (records,) uses of this mechanism with independent noise.
         parallel: (records,) uses of this mechanism that uses of other mechanisms along the same axes are worth.
-        others: (records,) nats that uses along other axes have revealed.
+        others: (records,) nats that uses along other axes have revealed, and other records of the owner.
         labels: (records,) nats that labels have revealed.
+        siblings: (records,) nats among ``others`` that are those of other records of the owner.
     """
 
     fresh_uses: Int[np.ndarray, " records"]
     parallel: Float[np.ndarray, " records"]
     others: Float[np.ndarray, " records"]
     labels: Float[np.ndarray, " records"]
+    siblings: Float[np.ndarray, " records"]
 
     @classmethod
     def nothing(cls, count: int) -> Exposure:
         """Return the zeros of records that were never used."""
-        return cls(np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count))
+        return cls(np.zeros(count, np.int64), *(np.zeros(count) for _ in range(4)))
 
     def after(self, counts: Int[np.ndarray, " records"] | int) -> Exposure:
         """Return the exposure after further uses with independent noise."""

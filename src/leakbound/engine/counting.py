@@ -301,8 +301,7 @@ class Counter:
             kind = int(request.which[at])
             name = str(np.concatenate([offer.names for offer in offers])[at])
             index = int(np.concatenate([offer.records for offer in offers])[at])
-            owned = int(request.records[kind]) in dict(request.owners)
-            raise BudgetError(self._refusal(name, index, int(request.records[kind]), exposure, kind, owned))
+            raise BudgetError(self._refusal(name, index, int(request.records[kind]), exposure, kind))
 
         return self.ledger.charge(
             self._number,
@@ -545,40 +544,42 @@ class Counter:
         distinct[counted[np.unique(subjects, return_index=True)[1]]] = True
         return releases, fresh_uses, more, np.where(present, exposure.labels, 0.0), distinct, groups
 
-    def _refusal(self, name: str, index: int, record: int, exposure: Exposure, kind: int, owned: bool) -> str:
+    def _refusal(self, name: str, index: int, record: int, exposure: Exposure, kind: int) -> str:
         """Say which record has no uses left."""
         twins = sum(int(np.count_nonzero(each.digests[:, 0] == record)) for each in self.collections.values())
         equal = ", counted together with equal records at other indices" if twins > 1 else ""
         filed = self.ledger.path is not None
         runs = ", counted over all runs and channels of the ledger" if filed else ""
-        others = exposure.others[kind] > 0
-        if others and not self.plan.adds:
-            also = "or other records of its owner were released, " if owned else ""
+        nats = exposure.nats(self.plan.mechanism)[kind]
+        limit = self.plan.limit
+        owned = exposure.siblings[kind] > 0
+        if exposure.others[kind] > 0 and not self.plan.adds:
+            reason = f"record {index} of {name!r} went through another channel"
+            several = "several channels"
+            if owned:
+                reason = f"other records of the owner of record {index} of {name!r} were released"
+                several = "what they give away of it"
             return (
-                f"record {index} of {name!r} went through another channel, {also}and an error of reconstruction after "
-                "several channels is not computed: take a target in nats, or records that no other channel has released"
+                f"{reason}, and an error of reconstruction after {several} is not computed: take a target in nats, or "
+                "records of which nothing else was released"
             )
-        if others and owned:
-            nats = exposure.nats(self.plan.mechanism)[kind]
-            limit = self.plan.limit
+        if owned and nats > limit:
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
                 "whose nats add up, by a target with records=, or release fewer of them"
             )
-        if self.plan.frozen:
-            return (
-                f"record {index} of {name!r} has had its one noisy copy{runs}, and another one would reveal more: "
-                "load the state_dict() of the run that holds it"
-            )
         if exposure.fresh_uses[kind] <= (self.plan.most or 0):
-            nats = exposure.nats(self.plan.mechanism)[kind]
-            limit = self.plan.limit
             return (
                 f"record {index} of {name!r} went through other channels, too, and would reveal "
                 f"{upper_bound(nats, 6)} nats together{equal}{runs}, where {self.plan.most} uses of this one are "
                 f"planned, for {limit:.6g} nats: stop training here, or plan for the uses of all channels before the "
                 "first"
+            )
+        if self.plan.frozen:
+            return (
+                f"record {index} of {name!r} has had a noisy copy{runs}, and another one would reveal more: load the "
+                "state_dict() of the run that holds it, if that froze its noise"
             )
         return (
             f"record {index} of {name!r} has had its {self.plan.most} planned uses{equal}{runs}: stop training here, "

@@ -23,7 +23,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import chain, groupby
 from operator import itemgetter
@@ -449,7 +449,7 @@ class Ledger:
         different, which = np.unique(records, return_inverse=True)
         with self._transaction() as connection:
             seen = self._read_exposure(connection, number, different.tolist(), labelled=True, more=more)
-        return Exposure(*(part[which] for part in (seen.fresh_uses, seen.parallel, seen.others, seen.labels)))
+        return Exposure(**{part.name: getattr(seen, part.name)[which] for part in fields(seen)})
 
     def releases(self, number: int, records: Int[np.ndarray, " records"]) -> Int[np.ndarray, " records"]:
         """Return all uses of records through a channel, those of frozen copies included."""
@@ -634,7 +634,8 @@ class Ledger:
             exposure.labels[place] = labels.get(record, 0.0)
             if record in siblings:
                 totals = [sum(nats.get(sibling, 0.0) for sibling in others) for others in siblings[record]]
-                exposure.others[place] += max(0.0, max(totals) - nats.get(record, 0.0))
+                exposure.siblings[place] = max(0.0, max(totals) - nats.get(record, 0.0))
+                exposure.others[place] += exposure.siblings[place]
                 exposure.labels[place] = max(
                     sum(labels.get(sibling, 0.0) for sibling in others) for others in siblings[record]
                 )

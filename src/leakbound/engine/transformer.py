@@ -261,7 +261,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def leakage(self, uses: int | None = None) -> Nats:
         """Bound the nats that all uses of a row reveal, by default those so far of the row that leaks most.
 
-        The bound is an average over records of the calibration's distribution. All fits and clones count, each
+        By default all rows of its owner count, where owners are named. Nats of a number of ``uses`` are those of
+        one row. The bound is an average over records of the calibration's distribution. All fits and clones count, each
         use by the nats of the channel that it went through, and so do labels that are counted. Equal copies,
         with a seed, are one use. Channels that were made apart, such as two steps of a ``FeatureUnion``, do not
         know of each other without a common ``ledger``.
@@ -283,7 +284,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         of_label = LabelCount(self.classes).nats
         if uses is not None or ledger.foreign:
             nats = mechanism.nats(1 if uses is None else uses)
-            return Nats(nats + (of_label or 0.0), self._sentence(nats, of_label))
+            return Nats(nats + (of_label or 0.0), self._sentence(nats, of_label, of_row=True))
         exposure = ledger.exposure(self._number, ledger.records())
         counted = of_label is not None and bool(np.isfinite(exposure.labels).all())
         values = np.append(exposure.nats(mechanism), mechanism.nats(1))
@@ -481,19 +482,25 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             seen = exposure.fresh_uses[place] + exposure.parallel[place]
             nats = exposure.nats(plan.mechanism)[place]
             limit = plan.limit
-            if owners is not None and exposure.others[place] > 0:
+            counted = "over all fits and clones of this channel"
+            if ledger.path is not None:
+                counted += " and all else in its ledger"
+            if exposure.siblings[place] > 0 and nats > limit:
+                whose, rest = "the owner, named before,", ""
+                if owners is not None:
+                    whose, rest = (
+                        f"the owner {owners[row]!r}",
+                        "; owner=False counts a row by its values alone",
+                    )
                 raise BudgetError(
-                    f"all rows of the owner {owners[row]!r} of row {row} would reveal {nats:.4g} nats together, over "
-                    f"all fits and clones of this channel, where {plan.most} uses are planned, for {limit:.4g} nats: "
-                    "plan for all rows of an owner, whose nats add up, by a target with records=, or transform fewer; "
-                    "owner=False counts a row by "
-                    "its values alone"
+                    f"all rows of {whose} of row {row} would reveal {nats:.4g} nats together, {counted}, where "
+                    f"{plan.most} uses are planned, for {limit:.4g} nats: plan for all rows of an owner, whose nats "
+                    f"add up, by a target with records=, or transform fewer{rest}"
                 )
             raise BudgetError(
-                f"row {row} would be used {seen:g} times, over all fits and clones of this channel, and reveal "
-                f"{nats:.4g} nats, where {plan.most} are planned, for {limit:.4g} nats (a use under a smaller plan or "
-                "through another channel counts for more): plan for more (uses=), or transform the records once and go "
-                "on with the noisy ones"
+                f"row {row} would be used {seen:g} times, {counted}, and reveal {nats:.4g} nats, where {plan.most} are "
+                f"planned, for {limit:.4g} nats (a use under a smaller plan or through another channel counts for "
+                "more): plan for more (uses=), or transform the records once and go on with the noisy ones"
             )
 
         ledger.charge(
@@ -534,12 +541,13 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             self._number, none, none, lambda exposure: None, labels=counted, owners=pairs
         )
 
-    def _sentence(self, values: float, labels: float | None) -> str:
+    def _sentence(self, values: float, labels: float | None, *, of_row: bool = False) -> str:
         """Say whom nats are about, and what they leave out.
 
         Args:
             values: Nats of the values.
             labels: Nats of labels, None if they are not counted.
+            of_row: Whether they are about one row, also where it has an owner.
         """
         ledger = self._common_ledger()
         uncovered = [_AROUND]
@@ -555,7 +563,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         else:
             counted = f", counted in {ledger.path} {ledger.about()}"
-        owners = np.zeros(0, np.int64) if ledger.foreign else ledger.owners(ledger.records())
+        owners = np.zeros(0, np.int64) if ledger.foreign or of_row else ledger.owners(ledger.records())
         if owned := len(owners) > 0 and bool(owners.all()):
             group = int(np.unique(owners, return_counts=True)[1].max())
         return state(
