@@ -101,6 +101,40 @@ def test_a_limit_of_each_copy_adds_up_over_the_records_of_an_owner(tables):
     assert "all records of one owner together (at most 3) at most 5.08 nats" in done.out  # with three labels
 
 
+def test_what_is_said_of_owners_is_what_was_planned(tables, tmp_path):
+    """Without ``--uses`` the statement once spoke of twelve planned uses and several channels, a warning of records."""
+    words = ("protect", "mine.csv", "--public", "public.csv", "--owner", "patient", "--target-leakage", 4)
+    said = succeeded(*words, "--out", "copies")
+    assert "planned  " not in said.out
+    assert "the best linear estimate from all records of an owner is not computed" in said.out
+    assert "records=" not in said.out + said.err
+    told = json.loads((tmp_path / "copies" / "protection.json").read_text())
+    assert told["leakage"]["values"] == pytest.approx(4) == pytest.approx(told["planned"]["values"])
+    assert (told["target"]["uses"], told["planned"]["uses"]) == (1, 1)
+    said = succeeded(*words, "--uses", 2, "--out", "more").out
+    assert "2 uses with fresh noise together: 4 nats by the values, 6.07945 with the label" in said  # 3 ln 2
+    succeeded("ledger", "new", "uses.db")
+    for out in ("one", "two", "three"):
+        done = called(*words, "--uses", 2, "--ledger", "uses.db", "--out", out)
+        assert done.code == 2 * (out == "three")
+    assert "all records of the owner of record 0" in done.message
+    assert (
+        "where 2 uses are planned, for 4 nats: plan for all records of an owner, whose nats add up, by --owner"
+        in done.message
+    )
+
+
+def test_a_statement_names_as_many_records_as_owners_of_an_earlier_call_have(tables, tmp_path):
+    """It once said *at most 1* where the ledger knew of three."""
+    succeeded("ledger", "new", "uses.db")
+    words = ("protect", "mine.csv", "--public", "public.csv", "--kappa", 1, "--uses", 30, "--ledger", "uses.db")
+    succeeded(*words, "--owner", "patient", "--out", "one")
+    succeeded(*words, "--exclude", "patient", "--out", "two")
+    told = json.loads((tmp_path / "two" / "protection.json").read_text())["statement"]
+    assert (told["unit"], told["group"]) == ("owner", 3)
+    assert "all records of one owner together (at most 3)" in told["sentence"]
+
+
 def test_equal_records_of_several_owners_count_for_each(tables, tmp_path):
     rows = pd.read_csv("mine.csv")
     rows.loc[3, list("abcd")] = rows.loc[0, list("abcd")]  # p1's first is p0's first

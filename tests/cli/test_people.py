@@ -15,12 +15,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
 
 from calling import assert_refused, called, files_in, refusal, succeeded
-from leakbound import storage
+from leakbound import ChannelEngine, Ledger, storage
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.accounting.risk import identification_information
 from leakbound.accounting.runs import stated_bounds
@@ -145,6 +147,56 @@ def test_copies_that_name_one_ledger_are_counted_together(place):
     shown = succeeded("ledger", "show", "uses.db").out
     assert f"3 runs, {COUNT} records" in shown
     assert f"{COUNT} records, at most 2 uses of one" in shown
+
+
+def test_labels_of_other_copies_and_trainings_in_the_ledger_are_part_of_the_statement(place):
+    """Pictures without classes were stated as *no label is released* after copies of them with their labels."""
+    Path("flat").mkdir()
+    for path in Path("mine").rglob("*.png"):
+        shutil.copy(path, "flat")
+    trained = ChannelEngine.for_data(np.load("public.npy"), 2.0, ledger=Ledger.create("clear.db"))
+    data = TensorDataset(torch.from_numpy(np.load("mine.npy")), torch.arange(COUNT) % 10)
+    list(trained.protect(DataLoader(data, batch_size=COUNT)))
+    succeeded("ledger", "new", "uses.db")
+    words = ("--public", "public", "--kappa", 2, "--uses", 3, "--values", "npy", "--ledger", "uses.db")
+    succeeded("protect", "mine", *words, "--out", "first")
+    cases = {
+        "counted": (("flat", *words), math.log(10)),
+        "none": (("flat", *words[:-2]), 0.0),
+        "uncounted": (("mine.npy", "--public", "public.npy", *words[2:5], 9, "--ledger", "clear.db"), None),
+    }
+    for name, (command, nats) in cases.items():
+        out = succeeded("protect", *command, "--out", name).out
+        with open(f"{name}/protection.json", encoding="utf-8") as file:
+            stated = json.load(file)
+        leakage = stated["leakage"]
+        assert leakage["label"] == (None if nats is None else pytest.approx(nats))
+        assert stated["statement"]["nats"] == pytest.approx(leakage["record"])
+        assert leakage["record"] == pytest.approx(leakage["values"] + (nats or 0))
+        assert stated["planned"]["record"] == pytest.approx(stated["planned"]["values"] + (nats or 0))
+        assert stated["statement"]["label_kind"] == name
+        assert ("by the values, the label is not counted" in out) == (nats is None)
+
+
+def test_accepted_nats_are_those_of_every_line_and_of_calibrate(place):
+    """8 nats of ten copies were stated as planned, and by calibrate, where 14 were accepted and stated of one."""
+    words = ("mine.npy", "--public", "public.npy", "--target-leakage", 8, "--uses", 10, "--accept-capacity", 14)
+    out = succeeded("protect", *words, "--out", "out").out
+    assert "10 uses with fresh noise together: 14 nats by the values" in out
+    assert "several channels" not in out
+    stated = json.loads(Path("out/protection.json").read_text(encoding="utf-8"))
+    (row,) = told("calibrate", *words, "--shape", "natural", "--json")["shapes"]
+    assert stated["planned"]["values"] == stated["leakage"]["values"] == row["values"] == row["capacity"] == 14.0
+    assert 0 < row["mse"] < stated["leakage"]["mse_linear"]
+
+
+def test_refusals_of_the_library_name_options(place):
+    """The command line has no ``calibrate_to_own=True``."""
+    public = np.load("public.npy")
+    public[3] = np.load("mine.npy")[5]
+    np.save("shared.npy", public)
+    said = refusal("protect", "mine.npy", "--public", "shared.npy", "--kappa", 2, "--out", "out")
+    assert "or allow it by --calibrate-to-own instead of --public" in said
 
 
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):

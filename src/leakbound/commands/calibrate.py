@@ -15,6 +15,7 @@ import numpy as np
 import typer
 
 from leakbound import storage
+from leakbound.accounting.leakage import Mechanism
 from leakbound.accounting.risk import bound_text, naming_bound
 from leakbound.accounting.statement import OWN_NOISE, Statement, state, upper_bound
 from leakbound.channels.covariance import LARGE, Moments
@@ -84,7 +85,9 @@ def calibrate_records(
     uses = target_options.uses
     candidates = target_options.candidates
     private, public_records = own_records.read_both(path, public, reading)
-    most = 1 if owner is None else owners.most_records(private.values, owners.owners_of(private, owner))
+    most, times = 1, 1
+    if owner is not None:
+        most, times = owners.most_records(private.values, owners.owners_of(private, owner))
     if out is not None:
         private = _for_workflow(out, private)
         public_records = None if public_records is None else _for_workflow(out, public_records)
@@ -92,14 +95,15 @@ def calibrate_records(
     source = public_records or private
     own_records.check_reachable(target, source)
     # The channels, and what all copies behind each reveal.
-    calibrations = _calibrate_shapes([shape] if shape else _SHAPES, source, target, weights, most)
+    shapes = [shape] if shape else _SHAPES
+    calibrations = _calibrate_shapes(shapes, source, target, weights, (most, times))
     label_nats = owners.label_nats(private, most if owner is not None else None)
     about: Any = {"labels": label_nats, "owned": owner is not None, "most": most}
-    statements = [
-        _state_copies(each, uses, to_private=public_records is None, **about) for each in calibrations
-    ]
+    nats = [_counted_nats(each, uses, accept_capacity) for each in calibrations]
+    statements = [_state_copies(together, to_private=public_records is None, **about) for _, together in nats]
     counts: Any = (uses, candidates, most)
-    rows = [_row(*pair, private.unit, *counts) for pair in zip(calibrations, statements, strict=True)]
+    made = zip(calibrations, (one for one, _ in nats), statements, strict=True)
+    rows = [_row(*parts, private.unit, *counts) for parts in made]
     compared = None
     if public_records is not None:
         for row, calibration in zip(rows, calibrations, strict=True):
@@ -163,9 +167,13 @@ def _for_workflow(out: Path, collection: Collection) -> Collection:
 
 
 def _calibrate_shapes(
-    shapes: Sequence[str], source: Collection, target: Target, weights: np.ndarray | None, most: int
+    shapes: Sequence[str],
+    source: Collection,
+    target: Target,
+    weights: np.ndarray | None,
+    releases: tuple[int, int],
 ) -> list[Calibration]:
-    """Find the channel of least noise of each shape that meets the target, for ``most`` releases of an owner together.
+    """Find the channel of least noise of each shape that meets the target, for all releases of an owner together.
 
     Raises:
         BadParameter: If a shape has none.
@@ -178,7 +186,7 @@ def _calibrate_shapes(
             shape = SHAPES.get(name)
             with refusing(target):
                 spectrum = shape.decompose(moments, weights=weights)
-                planned = owners.for_owners(target, source.values, name, weights, most)
+                planned = owners.for_owners(target, source.values, name, weights, releases)
                 calibrations.append(planned.solve(shape, spectrum, moments, planned.uses or 1))
             each(1)
     with own_records.command_line_warnings():
@@ -222,15 +230,29 @@ def _compare_with_public(
     return None if capacity.nats == math.inf else capacity.rounded, capacity.records
 
 
+def _counted_nats(calibration: Calibration, uses: int, accepted: float | None) -> tuple[float, float]:
+    """Bound the nats of one copy and of all copies of a record as an engine counts them, with what was accepted."""
+    mechanism = Mechanism(calibration.channel.shape, calibration.ratios, uses, accepted)
+    return mechanism.nats(1), mechanism.nats(uses)
+
+
 def _state_copies(
-    calibration: Calibration, uses: int, *, labels: float | None, owned: bool, most: int, to_private: bool
+    nats: float, *, labels: float | None, owned: bool, most: int, to_private: bool
 ) -> Statement:
-    """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner."""
+    """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner.
+
+    Args:
+        nats: Of all copies of a record.
+        labels: Nats of labels, None without any.
+        owned: Whether records have owners.
+        most: Releases of an owner's records.
+        to_private: Whether the channel is calibrated to the records themselves.
+    """
     return state(
         "all noisy copies",
         secure=True,
         labels="none" if labels is None else labels,
-        added=most * calibration.information(uses),
+        added=most * nats,
         unit="owner" if owned else "record",
         group=most,
         uncovered=(OWN_NOISE,) if to_private else (),
@@ -238,7 +260,13 @@ def _state_copies(
 
 
 def _row(
-    calibration: Calibration, statement: Statement, unit: float, uses: int, candidates: int, most: int
+    calibration: Calibration,
+    one_copy: float,
+    statement: Statement,
+    unit: float,
+    uses: int,
+    candidates: int,
+    most: int,
 ) -> dict[str, Any]:
     """Return the facts of a channel after all uses, for whom leaks most, in the records' units."""
     std = own_records.deviations(calibration.channel)
@@ -247,7 +275,7 @@ def _row(
         "std": unit * std["root_mean_square"],
         "std_least": unit * std["least"],
         "std_largest": unit * std["largest"],
-        "capacity": calibration.information(1),
+        "capacity": one_copy,
         "values": statement.values,
         "record": statement.nats,
         # What the other records of an owner give away of one is not known.

@@ -40,6 +40,13 @@ SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
 _CLASSES = 20  # that are named with their counts
 _STATES_OWN = "by the moments of"  # a warning that states the nats of private records
+_OPTIONS = {
+    "accept_capacity=": "--accept-capacity ",
+    "calibrate_to_own=True": "--calibrate-to-own instead of --public",
+    "by a target with records=": "by --owner",
+}
+"""Parameters of the library in its messages, and what they are on the command line."""
+_OF_OWNERS = "are of one owner"  # a warning about plans, which commands make for owners themselves
 _OWN = (
     "by the moments of the given records more is revealed than the target; how much is for their owner alone"
 )
@@ -421,7 +428,9 @@ def _check_units(private: Collection, public: Collection) -> None:
 
 def with_options(message: str) -> str:
     """Replace parameters of the library in a message by options of the command line."""
-    return message.replace("accept_capacity=", "--accept-capacity ")
+    for parameter, option in _OPTIONS.items():
+        message = message.replace(parameter, option)
+    return message
 
 
 @contextmanager
@@ -431,7 +440,8 @@ def command_line_warnings() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for text in dict.fromkeys(with_options(str(warning.message)) for warning in caught):
-        warn(text, _OWN if _STATES_OWN in text else None)
+        if _OF_OWNERS not in text:
+            warn(text, _OWN if _STATES_OWN in text else None)
 
 
 def check_new_folder(folder: Path) -> None:

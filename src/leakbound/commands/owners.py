@@ -105,10 +105,13 @@ def one_of_each(owners: Sequence[str], seed: int) -> np.ndarray:
     return np.sort(rows[np.unique(np.asarray(owners)[rows], return_index=True)[1]])
 
 
-def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
+def most_records(values: np.ndarray, owners: Sequence[str]) -> tuple[int, int]:
     """Count the releases that say something about an owner, where each record is released once, at most.
 
     Equal records of several owners are released for each of them.
+
+    Returns:
+        That number, and how often the most frequent record is released.
     """
     from leakbound.records.records import first_copies
 
@@ -117,7 +120,8 @@ def most_records(values: np.ndarray, owners: Sequence[str]) -> int:
     of_owners = defaultdict(set)
     for record, owner in zip(records, owners, strict=True):
         of_owners[owner].add(record)
-    return max(sum(times[record] for record in of_owner) for of_owner in of_owners.values())
+    most = max(sum(times[record] for record in of_owner) for of_owner in of_owners.values())
+    return most, max(times.values())
 
 
 def label_nats(private: Collection, most: int | None) -> float | None:
@@ -142,18 +146,21 @@ def label_nats(private: Collection, most: int | None) -> float | None:
     return most * math.log(len(private.classes))
 
 
-def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, most: int) -> Target:
+def for_owners(
+    target: Target, records: np.ndarray, shape: str, weights: Any, releases: tuple[int, int]
+) -> Target:
     """Plan a target in nats for all records of an owner together, whatever these have in common.
 
-    Their nats are added, since they may be independent of each other. So each has the ``most``-th part of the
-    total, and as many uses are planned as reach the total if they were of one record.
+    Their nats are added, since they may be independent of each other, so each has its part of the total. Where
+    equal records are released for several owners, one has more uses than planned. As many are then allowed as
+    reach the total if they were of one record.
 
     Args:
         target: Target of the calibration.
         records: (n, ...), those that the noise is calibrated to.
         shape: Shape of the noise.
         weights: Relative noise variances, for the shape ``personalized``.
-        most: Releases of the records of one owner.
+        releases: Result of :func:`most_records`.
 
     Raises:
         BadParameter: If it is an error of reconstruction.
@@ -161,6 +168,7 @@ def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, mo
     from scipy.optimize import brentq  # slow import
 
     uses = target.uses or 1
+    most, times = releases
     if most == 1:
         return target
     if isinstance(target, Reconstruction):
@@ -170,6 +178,8 @@ def for_owners(target: Target, records: np.ndarray, shape: str, weights: Any, mo
         )
     if isinstance(target, Capacity):
         return replace(target, uses=None)
+    if times == 1:
+        return replace(target, records=most)  # type: ignore[type-var]
     total = target.nats  # type: ignore[attr-defined]
     part = Leakage(total / most, uses=uses).calibrate(records, shape_named(shape), weights, uses)
     ratios = part.ratios

@@ -127,9 +127,11 @@ def protect(
         weights = own_records.weights_of(box, shape, private)
         owner_names = None if owner is None else owners.owners_of(private, owner)
         group = 1 if owner_names is None else max(Counter(owner_names).values())
+        most = 1
         if owner_names is not None:
-            most = owners.most_records(private.values, owner_names)
-            target = owners.for_owners(target, (public_records or private).values, shape, weights, most)
+            most, times = owners.most_records(private.values, owner_names)
+            source = (public_records or private).values
+            target = owners.for_owners(target, source, shape, weights, (most, times))
         options: Any = {"shape": shape, "weights": weights, "seed": seed, "ledger": ledger}
         engine = _make_engine(private, public_records, target, accept_capacity=accept_capacity, **options)
         engine.labels.names = [f"{private.column!r} {name!r}" for name in private.classes] or None
@@ -141,8 +143,12 @@ def protect(
             write_guidance(engine.calibration, target, public_records or private)
             _warn_of_noise(engine, private, seed)
             statement = {
-                **_statement(engine, private, public_records, target_options.candidates, copies, group),
-                "target": {"kind": type(target).__name__, **asdict(target)},  # type: ignore[call-overload]
+                **_statement(engine, private, public_records, target_options, copies, group, most),
+                "target": {
+                    "kind": type(target).__name__,
+                    **asdict(target),  # type: ignore[call-overload]
+                    "uses": target_options.uses,
+                },
                 "written": written,
                 "warnings": warnings,
                 "digest": digest(folder)[0],
@@ -301,19 +307,21 @@ def _statement(
     engine: ChannelEngine,
     private: Collection,
     public: Collection | None,
-    candidates: int,
+    options: record_options.TargetOptions,
     copies: int,
     group: int,
+    most: int,
 ) -> dict[str, Any]:
-    """Describe a protection: channel, target, leakage of each record, assumptions."""
+    """Describe a protection: channel, target, leakage of each record or of all of an owner, assumptions."""
+    candidates = options.candidates
     calibration = engine.calibration
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
     statement = _copies_statement(engine, private, leakage, group)
-    planned = engine.target.uses or 1
-    # Errors after copies of other channels are not computed.
-    alone = np.isclose(leakage.joint, calibration.information(leakage.fresh_uses), rtol=1e-9)
+    planned = most * engine.nats(options.uses)
+    # Errors after copies of other channels, or of other records of an owner, are not computed.
+    alone = np.isclose(leakage.joint, engine.nats(leakage.fresh_uses), rtol=1e-9)
     # Numbers of a calibration to the records depend on them, and all their digits would identify the records.
     stated: Callable[[float], float] = rounded_up if public is None else float
     deviations = own_records.deviations(channel)
@@ -336,14 +344,14 @@ def _statement(
         "classes": len(private.classes),
         "class_counts": private.counts,
         "planned": {
-            "uses": planned,
-            "values": stated(calibration.information(planned)),
-            "record": stated(calibration.information(planned) + (leakage.labels or 0.0)),
+            "uses": options.uses,
+            "values": stated(planned),
+            "record": stated(planned + (leakage.labels or 0.0)),
         },
         "leakage": {
             "record": stated(leakage.record),
             "values": stated(leakage.joint),
-            "label": leakage.labels or 0.0,
+            "label": None if statement.label_kind == "uncounted" else statement.labels,
             "all_records": stated(leakage.dataset),
             "mse_linear": stated(private.unit**2 * calibration.linear_error(leakage.fresh_uses))
             if alone
@@ -359,8 +367,11 @@ def _statement(
 
 def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account, group: int) -> Statement:
     """State what the copies reveal, with all else that the ledger of the engine has counted."""
-    labels: Any = "none" if not private.classes else "uncounted" if leakage.labels is None else leakage.labels
+    labels: Any = leakage.labels
+    if labels is None:  # those of other copies in the ledger count, too
+        labels = "uncounted" if private.classes or engine.released_uncounted_labels else "none"
     unit: Any = "owner" if leakage.owned else "record"
+    group = max(group, leakage.group or 1)  # owners that another run of the ledger has named
     facts: dict[str, Any] = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
     facts["uncovered"] = leakage.uncovered
     if engine.calibrate_to_own:  # all digits would identify the records
@@ -427,7 +438,11 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     """Write the statement for people."""
     channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
     std = channel["std"]
+    label = leakage["label"]
+    by_label = "the label is not counted" if label is None else f"{upper_bound(label)} by the label"
     errs = "after several channels is not computed; it errs by less than after one"
+    if statement["statement"]["unit"] == "owner":
+        errs = "from all records of an owner is not computed; it may err by less than from one"
     if (error := leakage["mse_linear"]) is not None:
         errs = f"errs by {error:.4g} squared per value"
     plan = statement["planned"]
@@ -435,16 +450,19 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     if plan["uses"] > 1:
         values = in_nats(upper_bound(plan["values"], 6))
         planned = [
-            f"planned          {plan['uses']} uses with fresh noise together: {values} by "
-            f"the values, {upper_bound(plan['record'], 6)} with the label"
+            f"planned          {plan['uses']} uses with fresh noise together: {values} by the values, "
+            + (
+                "the label is not counted"
+                if label is None
+                else f"{upper_bound(plan['record'], 6)} with the label"
+            )
         ]
     lines = [
         f"{out}: {statement['records']} noisy copies, {written['form']}; {STATEMENT} holds the numbers",
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
-        f"by parts         {in_nats(upper_bound(leakage['values'], 6))} by the values, "
-        f"{upper_bound(leakage['label'])} by the label",
+        f"by parts         {in_nats(upper_bound(leakage['values'], 6))} by the values, {by_label}",
         *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",
         f"identification   largest probability among {leakage['candidates']} equally likely records by the "

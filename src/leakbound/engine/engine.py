@@ -590,6 +590,11 @@ class ChannelEngine:
         """Releases of each record so far, by the name of the data."""
         return self._counter.uses()
 
+    @property
+    def released_uncounted_labels(self) -> bool:
+        """True if a label of its records was released uncounted, by this run or another of its ledger."""
+        return bool(np.isinf(self._counter.columns()[3]).any())
+
     def nats(self, uses: int) -> float:
         """Bound the nats that uses with independent noise reveal of a record, as they are counted."""
         return self._counter.plan.mechanism.nats(uses)
