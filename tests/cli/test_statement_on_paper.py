@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from calling import called, files_in, succeeded
-from leakbound import ChannelEngine, GuaranteeError, Leakage, storage
+from leakbound import Capacity, ChannelEngine, GuaranteeError, Leakage, storage
 from leakbound.accounting.risk import bound_text, membership_bound, naming_bound
 from leakbound.accounting.sheet import sheet_page
 
@@ -85,6 +85,28 @@ def test_a_loop_of_ones_own_states_what_it_has_released(tmp_path):
     assert facts["release"]["sees"] == [["The server", "uploads"]]
     engine.write_statement(tmp_path / "again.html", data="patients", sees=sees, date=day)
     assert (tmp_path / "again.html").read_bytes() == (tmp_path / "sheet.html").read_bytes()
+
+
+def test_a_page_counts_each_released_record_once(tmp_path, monkeypatch):
+    """A subset of the data in two loaders was stated as all records, twice: fewer candidates are named more easily."""
+    public, private = (np.random.default_rng(seed).normal(size=(200, 4)).astype(np.float32) for seed in (0, 1))
+    for owner, people in ((None, None), (np.arange(200) // 5, 8)):
+        engine = ChannelEngine.for_data(public, Capacity(0.5), value_range=(-9, 9))
+        data = Subset(TensorDataset(torch.from_numpy(private)), range(40))
+        again = TensorDataset(torch.from_numpy(private[:40]))
+        for name, rows in (("train", data), ("again", again)):
+            whose = None if owner is None else owner[:40]
+            list(engine.protect(DataLoader(rows, batch_size=40), name=name, owner=whose))
+        facts = engine.write_statement(tmp_path / f"{people}.html", data="patients")
+        assert (facts["data"]["records"], facts["data"]["owners"]) == (40, people)
+        assert facts["risks"][0]["guessing"] == 1 / (people or 40)
+    monkeypatch.chdir(tmp_path)
+    np.save("public.npy", public)
+    np.save("mine.npy", np.concatenate([private[:30], private[:10]]))
+    words = ("protect", "mine.npy", "--public", "public.npy", "--kappa", 1, "--out", "copies")
+    succeeded(*words, "--statement", "copies.html")
+    facts = json.loads(Path("copies.json").read_text())
+    assert (facts["data"]["records"], facts["risks"][0]["guessing"]) == (40, 1 / 30)
 
 
 def test_the_table_for_a_privacy_officer_has_the_bounds_rounded_up():

@@ -69,6 +69,18 @@ def test_noise_that_is_a_statistic_of_the_records_is_named_in_each_line():
     assert NOISE not in str(used(engine_of(), LABELLED))
 
 
+def test_numbers_of_seeded_noise_are_called_no_bound_wherever_they_stand():
+    """An account once called them the *smallest valid bound*, next to *no bound* in the engine's own lines."""
+    engine = used(engine_of(classes=4, seed=5), LABELLED)
+    account = str(engine.leakage()).splitlines()
+    assert account[0] == "no bound: noise from a seed; the numbers below would hold if it were secret"
+    (after,) = (line for line in str(engine).splitlines() if line.startswith("after "))
+    assert after.endswith("on average over records like the calibration's, if the noise were secret:")
+    secret = used(engine_of(classes=4), LABELLED)
+    assert str(secret.leakage()).splitlines() == account[1:]
+    assert "if the noise were secret" not in str(secret)
+
+
 def test_several_owners_of_a_record_are_refused_with_that_reason():
     owners = [(number, number + 1) for number in range(20)]
     with pytest.raises(ValueError, match=r"owner of the shape \(20, 2\): give one name or number for each of the 20"):

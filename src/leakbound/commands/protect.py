@@ -438,6 +438,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
     """Write the statement for people."""
     channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
     std = channel["std"]
+    seeded = statement["noise"] == "seeded"
     label = leakage["label"]
     by_label = "the label is not counted" if label is None else f"{upper_bound(label)} by the label"
     errs = "after several channels is not computed; it errs by less than after one"
@@ -462,6 +463,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
+        *(["no bound         the numbers below would hold if the noise were secret"] if seeded else []),
         f"by parts         {in_nats(upper_bound(leakage['values'], 6))} by the values, {by_label}",
         *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",

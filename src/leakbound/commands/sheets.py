@@ -71,8 +71,10 @@ def of_copies(
         limit: Limit that was asked for.
     """
     labels = f", and the labels of {written['classes']} classes as they are" if written["classes"] else ""
+    statement = Statement.from_numbers(written["statement"])
+    different = written["records"] - written["repeated"]
     facts = sheet(
-        {"the noisy copies": Statement.from_numbers(written["statement"])},
+        {"the noisy copies": statement},
         StatedData(str(path), written["records"], people, *digest(path)),
         Release(
             "noisy copies of the records",
@@ -90,6 +92,7 @@ def of_copies(
         version=__version__,
         date=today(),
         assumptions=written["assumed"],
+        candidates=max(2, people or different // statement.group),
     )
     write_sheet(page, facts)
 

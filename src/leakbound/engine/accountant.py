@@ -12,7 +12,15 @@ from jaxtyping import Bool, Float, Int
 
 from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import INDEPENDENT, OTHER_VALUES, Statement, state, upper_bound
+from leakbound.accounting.statement import (
+    INDEPENDENT,
+    NO_BOUND,
+    OTHER_VALUES,
+    SEEDED,
+    Statement,
+    state,
+    upper_bound,
+)
 from leakbound.channels.channel import GaussianChannel, signal_to_noise
 from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
@@ -49,6 +57,7 @@ class Account:
         group: Most records of an owner, whose bounds are about all of them together. None if records have no
             owners, and are taken as independent of each other.
         uncovered: What of the release the bounds do not cover.
+        secure: Whether no seed repeats the noise. Otherwise the numbers would be bounds if it were secret.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -71,6 +80,7 @@ class Account:
     dataset: float
     group: int | None = None
     uncovered: tuple[str, ...] = ()
+    secure: bool = True
 
     @property
     def owned(self) -> bool:
@@ -118,7 +128,10 @@ class Account:
             "average record": in_nats(upper_bound(self.average, 6)),
             "all records together": in_nats(upper_bound(self.dataset, 6)),
         }
-        return "\n".join(f"{name:<22}{value}" for name, value in lines.items())
+        seeded = (
+            [] if self.secure else [f"{NO_BOUND}: {SEEDED}; the numbers below would hold if it were secret"]
+        )
+        return "\n".join([*seeded, *(f"{name:<22}{value}" for name, value in lines.items())])
 
 
 @dataclass
@@ -158,6 +171,7 @@ class LeakageAccountant:
         group: Most records of an owner, by all of which together bounds are. What is added is that of each record
             of an owner, so it counts ``group`` times, and of different numbers the largest counts for all owners.
         uncovered: What of the release the bounds do not cover.
+        secure: Whether no seed repeats the noise.
 
     Raises:
         GuaranteeError: If there is no record.
@@ -179,6 +193,7 @@ class LeakageAccountant:
         distinct: Bool[np.ndarray, " records"] | None = None,
         group: int | None = None,
         uncovered: tuple[str, ...] = (),
+        secure: bool = True,
     ) -> None:
         if records < 1:
             raise GuaranteeError(f"records = {records}: give the number of records, at least 1")
@@ -186,6 +201,7 @@ class LeakageAccountant:
         self.records = records
         self._group = group
         self._uncovered = uncovered
+        self._secure = secure
         self._distinct = np.ones(records, bool) if distinct is None else distinct
         self._parts: list[_Part] = []
         self._labels: Float[np.ndarray, " records"] | None = None
@@ -354,6 +370,7 @@ class LeakageAccountant:
             dataset=float(bounds[self._distinct].sum()),
             group=self._group,
             uncovered=self._uncovered,
+            secure=self._secure,
         )
 
     def _joint(self) -> Float[np.ndarray, " records"]:
@@ -463,7 +480,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         )
     error = calibration.linear_error(uses)
     blind = calibration.linear_error(0)
-    yield f"after {planned}, {_AVERAGE}:"
+    yield f"after {planned}, {_AVERAGE}{'' if engine.secure else ', if the noise were secret'}:"
     yield (
         f"  without the label, the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs "
         f"by {blind:.4g}"

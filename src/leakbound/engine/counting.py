@@ -385,6 +385,13 @@ class Counter:
         self._read_unknown()
         return {name: self._releases(records) for name, records in self.collections.items()}
 
+    def released(self) -> tuple[int, int | None]:
+        """Count the different records that were released, and their owners, None if not all have one."""
+        records = self._records()
+        records = records[self.ledger.releases(self._number, records) > 0]
+        owners = self.ledger.owners(records)
+        return len(records), len(np.unique(owners)) if owners.all() else None
+
     def _releases(self, records: CountedRecords) -> Int[np.ndarray, " records"]:
         """Return all uses of a collection's records."""
         return np.where(records.has_digest, self.ledger.releases(self._number, records.digests[:, 0]), 0)

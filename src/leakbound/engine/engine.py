@@ -572,6 +572,7 @@ class ChannelEngine:
             len(uses),
             distinct=distinct,
             uncovered=((OWN_NOISE,) if self.calibrate_to_own else ()) + self._counter.ledger.uncovered(),
+            secure=self.secure,
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)
@@ -642,7 +643,7 @@ class ChannelEngine:
         digits, of = digest(Path(data)) if Path(data).exists() else (None, "")
         facts = sheet(
             {release: account.statement(secure=self.secure)},
-            StatedData(str(data), sum(map(len, self.uses.values())), None, digits, of),
+            StatedData(str(data), *self._counter.released(), digits, of),
             Release(release, sees=sees, limit=str(self.target)),
             version=__version__,
             date=date or today(),
