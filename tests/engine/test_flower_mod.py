@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 from flwr.supercore.task_identity import TaskIdentity  # noqa: E402
 
-from leakbound.engine.flower import LEAKAGE, UNCOUNTED, ChannelMod, largest_leakage  # noqa: E402
+from leakbound.engine.flower import LEAKAGE, SECRET, UNCOUNTED, ChannelMod, largest_leakage  # noqa: E402
 
 CLIENTS, ROUNDS = 2, 3
 
@@ -51,6 +51,12 @@ def node(number: int) -> Context:
     return Context(1, number, {"partition-id": number}, RecordDict(), {})
 
 
+def told_by(reply: Message) -> float:
+    """The nats that a reply states, under whatever name."""
+    (nats,) = reply.content[LEAKAGE].values()
+    return nats
+
+
 @pytest.mark.parametrize(
     "options", [{"seed": 5}, {"seed": None}, {"target": Leakage(3.0), "noise": "frozen", "seed": None}]
 )
@@ -60,7 +66,7 @@ def test_nodes_of_one_process_keep_their_own_counts_in_their_own_states(options)
     told, seen = [], []
     for number in (0, 1, 0, 0, 1):
         reply = mod(request(), nodes[number], lambda message, _, at=number: trained(engine, message, 1, at))
-        told.append(reply.content[LEAKAGE][UNCOUNTED])
+        told.append(told_by(reply))
         seen.append(reply.content["arrays"]["w"].numpy())
     looks = [1, 1, 1, 1, 1] if engine.noise == "frozen" else [1, 1, 2, 3, 2]
     np.testing.assert_allclose(told, [engine.calibration.information(count) for count in looks], rtol=1e-9)
@@ -87,7 +93,7 @@ def test_uses_of_a_training_that_fails_are_kept():
         ChannelMod(engine)(request(), own, failing)
     engine.take_up(None)
     reply = ChannelMod(engine)(request(), own, lambda message, _: trained(engine, message, 1, 0))
-    assert reply.content[LEAKAGE][UNCOUNTED] == pytest.approx(engine.calibration.information(2))
+    assert told_by(reply) == pytest.approx(engine.calibration.information(2))
 
 
 def test_the_state_of_another_channel_is_refused_and_nothing_need_be_told():
@@ -119,7 +125,7 @@ def test_a_simulation_counts_over_all_rounds():
 
     backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, app, num_supernodes=CLIENTS, backend_config=backend)
-    told = [found["metrics"][number][UNCOUNTED] for number in (1, 2, 3)]
+    told = [found["metrics"][number][f"{UNCOUNTED}-{SECRET}"] for number in (1, 2, 3)]
     np.testing.assert_allclose(told, [engine.calibration.information(count) for count in (1, 2, 3)], rtol=1e-9)
 
 
@@ -135,6 +141,10 @@ def test_the_largest_leakage_of_a_round_arrives_and_no_average():
     mixed = largest_leakage([reply_of(900, {LEAKAGE: 9.0}), reply_of(100, {UNCOUNTED: 8.0})], "num-examples")
     assert mixed[UNCOUNTED] == 9.0  # no bound with labels is one of all clients
     assert LEAKAGE not in mixed
+    seeded = largest_leakage(
+        [reply_of(900, {LEAKAGE: 9.0}), reply_of(100, {f"{LEAKAGE}-{SECRET}": 8.0})], "num-examples"
+    )
+    assert set(seeded) == {f"{LEAKAGE}-{SECRET}", "loss"}
     silent = largest_leakage([reply_of(900, {LEAKAGE: 0.5}), reply_of(100, None)], "num-examples")
     assert set(silent) == {"loss"}
 
@@ -147,3 +157,6 @@ def test_labels_that_are_not_counted_are_named_beside_the_nats():
         inputs = engine.calibration.information(1)
         assert dict(reply.content[LEAKAGE]) == {name: pytest.approx(inputs + (np.log(20) if options else 0.0))}
         assert set(reply.content["metrics"]) == {"num-examples"}
+        engine = made(**options)  # whoever knows the seed subtracts the noise
+        reply = ChannelMod(engine)(request(), node(1), lambda message, _, by=engine: trained(by, message, 1, 0))
+        assert set(reply.content[LEAKAGE]) == {f"{name}-{SECRET}"}

@@ -41,7 +41,9 @@ def test_trainer_stops_once_the_planned_uses_are_done(tmp_path):
     run.fit(model, engine.protect(batches(private())))
     assert run.current_epoch == 3
     assert engine.uses["train"].tolist() == [3] * 20
-    assert float(run.logged_metrics["leakage_nats_plus_labels_not_counted"]) == pytest.approx(3.0, rel=1e-6)
+    assert float(run.logged_metrics["leakage_nats_plus_labels_not_counted_if_noise_were_secret"]) == pytest.approx(
+        3.0, rel=1e-6
+    )
 
 
 def test_checkpoints_keep_the_counts_and_the_noise_goes_on(tmp_path):

@@ -57,6 +57,16 @@ def test_later_runs_name_what_an_earlier_one_released(place, tmp_path):
 def test_a_metric_is_named_by_what_it_leaves_out():
     assert used(engine_of(classes=4), LABELLED).leakage().counts_labels
     assert not used(engine_of(), LABELLED).leakage().counts_labels
+    names = {
+        "leakage-nats": {"classes": 4},
+        "leakage-nats-plus-labels-not-counted": {},
+        "leakage-nats-if-noise-were-secret": {"classes": 4, "seed": 5},
+        "leakage-nats-plus-labels-not-counted-if-noise-were-secret": {"seed": 5},
+    }
+    for name, options in names.items():
+        account = used(engine_of(**options), LABELLED).leakage()
+        assert account.metric("leakage-nats", "-") == name
+        assert account.metric("leakage_nats") == name.replace("-", "_")
 
 
 def test_noise_that_is_a_statistic_of_the_records_is_named_in_each_line():

@@ -102,7 +102,7 @@ def calibrate_records(
     nats = [_counted_nats(each, uses, accept_capacity) for each in calibrations]
     statements = [_state_copies(together, to_private=public_records is None, **about) for _, together in nats]
     counts: Any = (uses, candidates, most)
-    made = zip(calibrations, (one for one, _ in nats), statements, strict=True)
+    made = zip(calibrations, (first for first, _ in nats), statements, strict=True)
     rows = [_row(*parts, private.unit, *counts) for parts in made]
     compared = None
     if public_records is not None:

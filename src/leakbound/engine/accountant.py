@@ -14,6 +14,7 @@ from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
 from leakbound.accounting.statement import (
     INDEPENDENT,
+    KINDS,
     NO_BOUND,
     OTHER_VALUES,
     SEEDED,
@@ -91,6 +92,17 @@ class Account:
     def counts_labels(self) -> bool:
         """True if all labels that were released are counted, and no other values were released as they are."""
         return self.labels is not None and OTHER_VALUES not in self.uncovered
+
+    def metric(self, name: str, separator: str = "_") -> str:
+        """Return a name of ``record`` for a chart or a message, with all that the number leaves out.
+
+        Args:
+            name: Its name where nothing is left out and no seed repeats the noise.
+            separator: What is between words.
+        """
+        words = [] if self.counts_labels else ["plus_labels_not_counted"]
+        words += [] if self.secure else [KINDS[1]]
+        return separator.join([name, *(word.replace("_", separator) for word in words)])
 
     def statement(self, *, secure: bool) -> Statement:
         """State what values computed from the noisy records reveal.

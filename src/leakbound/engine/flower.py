@@ -35,6 +35,8 @@ LEAKAGE = "leakage-nats"
 """Record of a reply, and its bound in nats where labels are counted and nothing else was released as it is."""
 UNCOUNTED = f"{LEAKAGE}-plus-labels-not-counted"
 """Its bound in nats where labels or other values are not counted."""
+SECRET = "if-noise-were-secret"
+"""End of the name where a seed repeats the noise, so that the number is no bound."""
 _ARRAYS = "leakbound.channel.arrays"
 _FACTS = "leakbound.channel.facts"
 
@@ -45,7 +47,7 @@ class ChannelMod:
     Args:
         engine: Engine that the client's training function protects its loader with.
         tell: Add a record to the reply, with the smallest valid bound of the most used record, in nats. Its name
-            says where labels are released that it does not count.
+            says where labels are released that it does not count, and where a seed repeats the noise.
     """
 
     def __init__(self, engine: ChannelEngine, *, tell: bool = True) -> None:
@@ -66,8 +68,7 @@ class ChannelMod:
             _keep(context, self._engine.state_dict())
         if self._tell and not reply.has_error():
             account = self._engine.leakage()
-            name = LEAKAGE if account.counts_labels else UNCOUNTED
-            reply.content[LEAKAGE] = ConfigRecord({name: account.record})
+            reply.content[LEAKAGE] = ConfigRecord({account.metric(LEAKAGE, "-"): account.record})
         return reply
 
 
@@ -83,9 +84,11 @@ def largest_leakage(records: list[RecordDict], weighting_metric_name: str) -> Me
     aggregated: MetricRecord = aggregate_metricrecords(records, weighting_metric_name)
     stated = [dict(record.config_records.get(LEAKAGE, {})) for record in records]
     if all(stated):
-        uncounted = any(UNCOUNTED in each for each in stated)
+        names = {name for each in stated for name in each}
+        uncounted = any(name.startswith(UNCOUNTED) for name in names)
+        seeded = any(name.endswith(SECRET) for name in names)
         largest = max(float(nats) for each in stated for nats in each.values())
-        aggregated[UNCOUNTED if uncounted else LEAKAGE] = largest
+        aggregated[(UNCOUNTED if uncounted else LEAKAGE) + (f"-{SECRET}" if seeded else "")] = largest
     return aggregated
 
 

@@ -25,7 +25,8 @@ class ChannelCallback(TrainerCallback):
     Args:
         engine: Engine whose dataset is trained on.
         metric: Name under which the smallest valid bound of the most used record, in nats, is logged. Where
-            labels or other values are not counted, ``_plus_labels_not_counted`` is added to it.
+            labels or other values are not counted, ``_plus_labels_not_counted`` is added to it, and
+            ``_if_noise_were_secret`` where a seed repeats the noise.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
@@ -67,11 +68,11 @@ class ChannelCallback(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **shown: Any) -> None:
         """Add what has leaked to what is logged."""
         account = self.engine.leakage()
-        more = "" if account.counts_labels else "_plus_labels_not_counted"
+        name = account.metric(self.metric)
         if logs is not None:
-            logs[f"{self.metric}{more}"] = account.record
+            logs[name] = account.record
         if state.log_history:
-            state.log_history[-1][f"{self.metric}{more}"] = account.record
+            state.log_history[-1][name] = account.record
 
     def on_save(self, args: Any, state: Any, control: Any, **shown: Any) -> None:
         """Write the counts into the folder of the checkpoint."""

@@ -25,7 +25,7 @@ class ChannelCallback(Callback):
         engine: Engine whose loader is trained on.
         metric: Name under which the smallest valid bound of the most used record, in nats, is logged at the
             end of each epoch. Where labels or other values are not counted, ``_plus_labels_not_counted`` is added
-            to it.
+            to it, and ``_if_noise_were_secret`` where a seed repeats the noise.
     """
 
     def __init__(self, engine: ChannelEngine, metric: str = "leakage_nats") -> None:
@@ -71,8 +71,7 @@ class ChannelCallback(Callback):
         """Log what has leaked, and stop once records have no uses left."""
         check_training(self.engine, trainer.train_dataloader)  # it may have been loaded again
         account = self.engine.leakage()
-        more = "" if account.counts_labels else "_plus_labels_not_counted"
-        pl_module.log(f"{self.metric}{more}", account.record)
+        pl_module.log(account.metric(self.metric), account.record)
         if self.engine.remaining == 0:
             trainer.should_stop = True
 
