@@ -14,8 +14,19 @@ import torch
 from gaussians import RANGE, batches, by_record, engine_of, gaussian, precision, private
 from torch.utils.data import Subset
 
-from leakbound import BudgetError, Capacity, ChannelEngine, GuaranteeError, Leakage, Ledger, Reconstruction
+from leakbound import (
+    BudgetError,
+    Capacity,
+    ChannelEngine,
+    GuaranteeError,
+    Leakage,
+    Ledger,
+    RandomizedResponse,
+    Reconstruction,
+)
 from leakbound.accounting.leakage import Exposure, Mechanism
+from leakbound.accounting.risk import naming_bound
+from leakbound.accounting.statement import upper_bound
 from leakbound.engine.refusals import CapacityWarning
 from leakbound.engine.targets import Plan
 
@@ -198,6 +209,18 @@ def test_labels_that_were_released_uncounted_leave_no_later_run_a_bound_on_label
         assert account.labels is None
         assert account.record == account.joint
         assert "plus labels, not counted" in str(account)
+
+
+@pytest.mark.parametrize("classes", [20, None])
+def test_labels_of_earlier_runs_are_part_of_an_identification(classes, path):
+    """A response of 0.2 nats once stood for labels that an earlier run had released as they are."""
+    response = RandomizedResponse.calibrate(classes=20, nats=0.2)
+    by_record(engine_in(path, classes=classes).protect(batches(DATA)))
+    later = engine_in(path, labels=response)
+    by_record(later.protect(batches(DATA)))
+    lines = [line for line in str(later).splitlines() if "records of all labels" in line]
+    among = upper_bound(naming_bound(later.nats(3) + np.log(20) + response.capacity, 1000))
+    assert lines == ([] if classes is None else [f"{lines[0][: lines[0].index('at most')]}at most {among}"])
 
 
 def test_a_copy_that_is_used_next_to_its_original_is_noticed(path):

@@ -500,8 +500,11 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     likely = f"  one of {_CANDIDATES} equally likely records of"
     success = naming_bound(target.records * together, _CANDIDATES)
     yield f"{likely} one label is identified with a probability of at most {upper_bound(success)}"
-    if (label := engine.labels.nats) is not None:
-        success = naming_bound(target.records * (together + label), _CANDIDATES)
+    if account.labels is not None and (label := engine.labels.nats) is not None:
+        labels = max(
+            target.records * label, account.labels
+        )  # other runs of the ledger may have released more
+        success = naming_bound(target.records * together + labels, _CANDIDATES)
         yield f"{likely} all labels, which are released, with at most {upper_bound(success)}"
 
 
