@@ -85,7 +85,8 @@ def calibrate_records(
     uses = target_options.uses
     candidates = target_options.candidates
     private, public_records = own_records.read_both(path, public, reading)
-    most, times = 1, 1
+    most = 1
+    times = 1
     if owner is not None:
         most, times = owners.most_records(private.values, owners.owners_of(private, owner))
     if out is not None:

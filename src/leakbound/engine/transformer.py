@@ -486,7 +486,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             if ledger.path is not None:
                 counted += " and all else in its ledger"
             if exposure.siblings[place] > 0 and nats > limit:
-                whose, rest = "the owner, named before,", ""
+                whose = "the owner, named before,"
+                rest = ""
                 if owners is not None:
                     whose, rest = (
                         f"the owner {owners[row]!r}",
