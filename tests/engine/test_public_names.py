@@ -21,6 +21,11 @@ def test_names_load_what_they_need_and_the_package_nothing():
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_readers_load_scikit_learn_only_for_texts_and_missing_values():
+    script = "import sys, leakbound.records.collection; assert 'sklearn' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
 def test_names_are_listed_and_others_refused():
     assert {*leakbound.__all__} <= {*dir(leakbound)}
     with pytest.raises(AttributeError, match="no attribute 'Chanel'"):

@@ -4,11 +4,13 @@ A record has the shape (rows, columns): one row of a table or of an embedding, o
 series by its steps. Values have their own units.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from jaxtyping import Bool, Float, Int, Shaped
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder
 
 from leakbound.records.arrays import (
     Arrays,
@@ -37,6 +37,10 @@ from leakbound.storage import TooLargeError
 from leakbound.storage.arrow import FormError
 from leakbound.storage.parquet import holds_shards, opened, shards
 from leakbound.words import owner_text, shown
+
+if TYPE_CHECKING:
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder
 
 DEVIATIONS = 3.0
 """Standard deviations of the attacker's records that become 1. Values beyond them are clipped."""
@@ -363,6 +367,8 @@ def _fitted_medians(path: Path | str, numbers: np.ndarray, medians: SimpleImpute
     Raises:
         DatasetError: If the public records have another number of columns.
     """
+    from sklearn.impute import SimpleImputer  # slow import
+
     columns = numbers.shape[1]
     if medians is not None and medians.n_features_in_ != columns:
         raise DatasetError(
@@ -523,6 +529,8 @@ def _encoded(
     Raises:
         DatasetError: If there are too many, or one that the known encoder lacks.
     """
+    from sklearn.preprocessing import OneHotEncoder  # slow import
+
     texts = np.array([["" if value is None else str(value)] for value in column.to_pylist()], object)
     encoder = fitted or OneHotEncoder(sparse_output=False, dtype=np.uint8).fit(texts)
     (accepted,) = encoder.categories_
