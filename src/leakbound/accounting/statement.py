@@ -295,24 +295,51 @@ def state(
     if why_not:
         return Statement(**facts, values=math.inf, labels=0.0, label_kind=kind, every=False)
     if events and events[0].bound == "epsilon":
-        parts = private_nats(events, ratios, counted)
-        facts["parts"] = {name: nats for name, nats in parts.items() if name != "record"}
-        if delta is not None:
-            facts |= _budget(events, delta, accountant, group)
-        # The bound through the images is an average over records, that of the gradients is not.
-        every = parts["record"] == parts.get("gradients", parts["record"])
-        values = parts["record"] + added
-        return Statement(**facts, values=values, labels=0.0, label_kind="covered", every=every)
+        budget = {} if delta is None else _budget(events, delta, accountant, group)
+        return _stated_by_epsilon(facts | budget, events, ratios, counted, added)
     if events and events[0].bound == "client":
-        # An upload is bounded after any earlier ones, so that uploads add up.
-        values = sum(repeated(event.steps, event.capacity or math.inf) for event in events) + added
-        facts |= {"unit": "client", "group": 1, "every": True}
-        return Statement(**facts, values=values, labels=0.0, label_kind="covered")
+        return _stated_of_client(facts, events, added)
     if events:
         values = math.inf if ratios is None else composed_leakage(events, ratios).record
     else:
         values = _most_nats(uses, unit, determinant)
     return Statement(**facts, values=values + added, labels=counted, label_kind=kind, every=False)
+
+
+def _stated_by_epsilon(
+    facts: Mapping[str, Any],
+    events: Sequence[PrivacyEvent],
+    ratios: Float[np.ndarray, " d"] | None,
+    labels: float,
+    added: float,
+) -> Statement:
+    """State what DP events reveal, whose nats cover the labels.
+
+    Args:
+        facts: What the statement says besides.
+        events: Events of the trainings.
+        ratios: (d,) variance ratios of one use of their channel, if they have one.
+        labels: Nats that the labels of a unit reveal.
+        added: Nats that other releases reveal about the same unit.
+    """
+    nats = private_nats(events, ratios, labels)
+    # The bound through the images is an average over records, that of the gradients is not.
+    return Statement(
+        **facts,
+        parts={name: value for name, value in nats.items() if name != "record"},
+        values=nats["record"] + added,
+        labels=0.0,
+        label_kind="covered",
+        every=nats["record"] == nats.get("gradients", nats["record"]),
+    )
+
+
+def _stated_of_client(facts: Mapping[str, Any], events: Sequence[PrivacyEvent], added: float) -> Statement:
+    """State what events of noise on uploads reveal about the client, labels and all else included."""
+    # An upload is bounded after any earlier ones, so that uploads add up.
+    nats = sum(repeated(event.steps, event.capacity or math.inf) for event in events)
+    about = {**facts, "unit": "client", "group": 1}
+    return Statement(**about, values=nats + added, labels=0.0, label_kind="covered", every=True)
 
 
 def _budget(

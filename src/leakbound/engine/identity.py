@@ -485,14 +485,12 @@ def _whole_numbers(part: Any, place: Any, inside: str, classes: int | None) -> l
     Raises:
         GuaranteeError: If they are no whole numbers, or classes are named that do not have them.
     """
-    tensor = isinstance(part, Tensor)
-    form: Any = part if tensor else np.asarray(part)
-    whole = is_whole(form) if tensor else form.dtype.kind in "biu"
-    # One whole number, or a vector of them where classes are named, which may be floats then.
+    form: Any = part if isinstance(part, Tensor) else np.asarray(part)
     single = math.prod(form.shape) == 1
     labels = form.reshape(-1).tolist() if single or len(form.shape) == 1 else []
-    floating = form.is_floating_point() if tensor else form.dtype.kind == "f"
+    whole, floating = _kinds_of_numbers(form)
     countable = len(labels) > 0 and (whole or (floating and all(label.is_integer() for label in labels)))
+    # One whole number, or a vector of them where classes are named, which may be floats then.
     if not countable or (classes is None and not (whole and single)):
         array = isinstance(part, Tensor | np.ndarray)
         kind = f"{form.dtype} of shape {tuple(form.shape)}" if array else f"of type {type(part).__name__}"
@@ -505,6 +503,13 @@ def _whole_numbers(part: Any, place: Any, inside: str, classes: int | None) -> l
     if classes is not None:
         _check_classes(labels, f"place {place!r}{inside}", classes)
     return [int(label) for label in labels]
+
+
+def _kinds_of_numbers(form: Any) -> tuple[bool, bool]:
+    """Return whether a tensor or an array holds whole numbers, and whether it holds floats."""
+    if isinstance(form, Tensor):
+        return is_whole(form), form.is_floating_point()
+    return form.dtype.kind in "biu", form.dtype.kind == "f"
 
 
 def _check_classes(labels: Sequence[float], place: str, classes: int) -> None:

@@ -52,24 +52,10 @@ class ClassFolders:
         inside = list(_visible(folder, folder))
         homes = [path for path in inside if path.is_dir()]
         loose = [path for path in inside if path.suffix.lower() in SUFFIXES and not path.is_dir()]
-        if loose and not homes:
-            if flat:
-                return cls((), tuple(_files(folder, folder)), np.zeros(len(inside), np.int64))
-            raise DatasetError(
-                f"{folder}: has no subfolders, so its images have no labels, which are needed here. Put them into one "
-                f"subfolder for each class, e.g. {folder / 'cats'} and {folder / 'dogs'}."
-            )
-        if loose:
-            raise DatasetError(
-                f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
-            )
-        if not homes:
-            if other := next((path for path in inside if conversion(path)), None):
-                raise DatasetError(_no_image(other))
-            raise DatasetError(
-                f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
-                "of Parquet, name a file."
-            )
+        if flat and loose and not homes:
+            return cls((), tuple(_files(folder, folder)), np.zeros(len(inside), np.int64))
+        if loose or not homes:
+            raise DatasetError(_without_classes(folder, inside, loose, has_classes=bool(homes)))
         by_folder = [_files(home, folder) for home in homes]
         labels = np.repeat(np.arange(len(homes), dtype=np.int64), [len(files) for files in by_folder])
         return cls(
@@ -136,6 +122,32 @@ def _visible(folder: Path, top: Path) -> Iterator[Path]:
                     f"{folder / name}: is a link out of {top}. Put its target into that folder."
                 )
             yield folder / name
+
+
+def _without_classes(
+    folder: Path, inside: Sequence[Path], loose: Sequence[Path], *, has_classes: bool
+) -> str:
+    """Say what is wrong with a folder whose images lie in no subfolder, or that has neither.
+
+    Args:
+        folder: The folder.
+        inside: What lies in it.
+        loose: Image files among that.
+        has_classes: Whether there are subfolders, too.
+    """
+    if loose and has_classes:
+        return f"{loose[0]}: lies next to the class folders. Move it into the folder of its class."
+    if loose:
+        return (
+            f"{folder}: has no subfolders, so its images have no labels, which are needed here. Put them into one "
+            f"subfolder for each class, e.g. {folder / 'cats'} and {folder / 'dogs'}."
+        )
+    if other := next((path for path in inside if conversion(path)), None):
+        return _no_image(other)
+    return (
+        f"{folder}: has no subfolders and no images. Put images into one subfolder for each class; "
+        "of Parquet, name a file."
+    )
 
 
 def _files(home: Path, top: Path) -> list[Path]:

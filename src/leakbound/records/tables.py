@@ -335,10 +335,7 @@ def _of_frame(
         medians = _fitted_medians(path, numbers, medians)
         numbers = medians.transform(numbers)
     # Labels as classes, and the form of copies.
-    order = classes_of.dictionary.to_pylist() if getattr(classes_of.type, "ordered", False) else None
-    numbered, classes = _classes(path, label, labels[rows].reset_index(drop=True), order)
-    if (meanings := class_names(table.schema, label)) and labels.dtype.kind in "iu":
-        classes = tuple(meanings[int(name)] if 0 <= int(name) < len(meanings) else name for name in classes)
+    numbered, classes = _named_classes(frame, label, labels[rows].reset_index(drop=True), classes_of)
     first = np.flatnonzero(rows)[np.unique(numbered, return_index=True)[1]]
     return Table(
         str(path),
@@ -634,6 +631,24 @@ def _check_no_tokens(path: Path, values: Shaped[np.ndarray, "n rows columns"]) -
             "ids, and noise on an id means nothing. Embed them with your encoder first and give its vectors; if they "
             "are measurements, write them as floats."
         )
+
+
+def _named_classes(
+    frame: Frame, label: str, labels: pd.Series, stored: pa.Array
+) -> tuple[Int[np.ndarray, " n"], tuple[str, ...]]:
+    """Return the class of each record and the names of the classes, in the order and by the names of the file.
+
+    Args:
+        frame: The file.
+        label: Column of the labels.
+        labels: Labels of the records that are kept.
+        stored: The column as it is stored.
+    """
+    order = stored.dictionary.to_pylist() if getattr(stored.type, "ordered", False) else None
+    numbered, classes = _classes(frame.origin, label, labels, order)
+    if (meanings := class_names(frame.table.schema, label)) and labels.dtype.kind in "iu":
+        classes = tuple(meanings[int(name)] if 0 <= int(name) < len(meanings) else name for name in classes)
+    return numbered, classes
 
 
 def _classes(

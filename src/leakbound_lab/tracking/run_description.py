@@ -110,8 +110,7 @@ def describe_run(
     values += statement_values(stated, end)
     for source in sorted(scores):
         values += score_values(source, scores[source], end, over_units or {})
-    diverged = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
-    diverged |= {value.replica for value in values if value.diverged}
+    diverged = _diverged(provenance, values)
     replicas = sorted({value.replica for value in values} - {ALL_REPLICAS}) or list(range(facts.replicas))
     rates = {rate["replica"]: rate["learning_rate"] for rate in provenance.get("rates", ()) if rate["chosen"]}
     job = _Job(facts, start, end, values, diverged, rates)
@@ -134,6 +133,12 @@ def describe_run(
         data=(facts.dataset, digest[:_DIGEST], use) if digest else None,
         children=tuple(map(job.child, replicas)),
     )
+
+
+def _diverged(provenance: Mapping[str, Any], values: Sequence[Measurement]) -> set[int]:
+    """Return the replicas whose training, or one of whose values, is marked as diverged."""
+    trained = {replica for replica, flag in enumerate(provenance.get("diverged") or []) if flag}
+    return trained | {value.replica for value in values if value.diverged}
 
 
 def describe_figures(preset: str, files: Sequence[Path], root: Path, claims: Mapping[str, int]) -> RunRecord:

@@ -116,24 +116,14 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     # Points, lines and references of each panel, whose names wait for the final layout.
     waiting: list[tuple[Axes, list[_Note]]] = []
     for panel in made.shown:
-        part = panel.of(points)
-        undefended = part[part["defense"] == "none"]
+        undefended = panel.of(points[points["defense"] == "none"])
         start = _references(panel.axes, undefended, panel.of(rows), series, options)
-        for defense, group in panel.of(replicas).groupby("defense"):
-            styles = [member.style for member in series if member.values.get("defense") == defense]
-            appearance = [*styles, style.style_of(str(defense))][0]
-            dots_of(panel.axes, group[["x", "y"]].itertuples(index=False), appearance)
-        notes = [
-            note
-            for member in series
-            for note in _series(panel.axes, member.of(panel.of(lines)), member, names, options)
-        ]
+        _replica_dots(panel.axes, panel.of(replicas), series)
+        notes = _lines(panel.axes, panel.of(lines), series, names, options)
         blocked = [_Note(x, y, "", "", end=False) for x, y in undefended[["x", "y"]].itertuples(index=False)]
         waiting.append((panel.axes, [*notes, *blocked]))
-        _limits(panel.axes, part, start, log_x=options.log_x)
-        for member in series:
-            for point in member.of(panel.of(lines)).to_dict("records"):
-                mark_leaving(panel.axes, *_around(point), member.style.color)
+        _limits(panel.axes, panel.of(points), start, log_x=options.log_x)
+        _mark_leaving(panel.axes, panel.of(lines), series)
     made.label(*_labels(rows, options))
     shaded = not names and any(
         len(member.of(panel.of(lines))) > 1 for member in series for panel in made.shown
@@ -143,6 +133,29 @@ def plane(rows: pd.DataFrame, options: PlaneOptions) -> Figure:
     for axes, written in waiting:
         _name_levels(axes, made.figure.get_size_inches()[0], written)
     return made.figure
+
+
+def _replica_dots(axes: Axes, replicas: pd.DataFrame, series: list[Series]) -> None:
+    """Draw a small dot for each replica of runs with few replicas, in the style of its line."""
+    for defense, group in replicas.groupby("defense"):
+        styles = [member.style for member in series if member.values.get("defense") == defense]
+        appearance = [*styles, style.style_of(str(defense))][0]
+        dots_of(axes, group[["x", "y"]].itertuples(index=False), appearance)
+
+
+def _lines(
+    axes: Axes, points: pd.DataFrame, series: list[Series], names: bool, options: PlaneOptions
+) -> list[_Note]:
+    """Draw all lines of a panel and return their points with their names."""
+    drawn = [_series(axes, member.of(points), member, names, options) for member in series]
+    return [note for notes in drawn for note in notes]
+
+
+def _mark_leaving(axes: Axes, points: pd.DataFrame, series: list[Series]) -> None:
+    """Mark intervals that leave the panel, in the colour of their line."""
+    for member in series:
+        for point in member.of(points).to_dict("records"):
+            mark_leaving(axes, *_around(point), member.style.color)
 
 
 def _handles(
