@@ -22,8 +22,12 @@ LabelKind = Literal["counted", "covered", "uncounted", "none"]
 NO_BOUND = "no bound"
 SEEDED = "noise from a seed"
 _DIGITS = 4
-KINDS = ("stated_bound", "if_noise_were_secret")
-"""Groups of metrics: numbers that bound a release, and those that would if its noise were secret."""
+STATED_BOUND = "stated_bound"
+"""Group of metrics that bound a release."""
+IF_SECRET = "if_noise_were_secret"
+"""Group of metrics that would bound a release if its noise were secret, and end of their names elsewhere."""
+KINDS = (STATED_BOUND, IF_SECRET)
+"""Groups of metrics."""
 LABEL_WORDS = {
     "counted": "with_labels",
     "covered": "with_labels",
@@ -208,7 +212,7 @@ class Statement:
         """
         if not self.derived:
             return {}
-        kind = KINDS[0] if self.secure else KINDS[1]
+        kind = STATED_BOUND if self.secure else IF_SECRET
         whose = self.unit if self.unit != "record" or self.group == 1 else "record_with_copies"
         labels = LABEL_WORDS[self.label_kind]
         values = {}

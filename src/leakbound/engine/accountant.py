@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from leakbound.accounting.leakage import Mechanism, repeated
 from leakbound.accounting.risk import naming_bound
 from leakbound.accounting.statement import (
+    IF_SECRET,
     INDEPENDENT,
-    KINDS,
     NO_BOUND,
     OTHER_VALUES,
     SEEDED,
@@ -101,7 +101,7 @@ class Account:
             separator: What is between words.
         """
         words = [] if self.counts_labels else ["plus_labels_not_counted"]
-        words += [] if self.secure else [KINDS[1]]
+        words += [] if self.secure else [IF_SECRET]
         return separator.join([name, *(word.replace("_", separator) for word in words)])
 
     def statement(self, *, secure: bool) -> Statement:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leakbound.accounting.risk import bound_text
-from leakbound.accounting.statement import KINDS, LABEL_WORDS, Statement
+from leakbound.accounting.statement import IF_SECRET, KINDS, LABEL_WORDS, Statement
 from leakbound_lab.tracking.run_records import Point, RunFacts
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def so_far_names(statement: Statement | None) -> dict[str, str]:
         metrics = statement.metrics() if statement is not None else {}
         stated = next((name for name in metrics if name.partition("/")[2].startswith(quantity)), None)
         if stated is None or statement is None:
-            names[curve] = f"{KINDS[1]}/so_far/{quantity}"
+            names[curve] = f"{IF_SECRET}/so_far/{quantity}"
             continue
         kind, _, name = stated.partition("/")
         if statement.label_kind != "covered":
