@@ -211,6 +211,23 @@ def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
     assert "warning: --seed 1: THE NOISE IS SEEDED" in outcome.message
 
 
+def test_the_numbers_of_seeded_copies_stand_behind_a_line_that_they_are_no_bound(place):
+    """They stood behind *no bound* and *by parts*, as if they were parts of one."""
+    words = ("protect", "mine.npy", "--kappa", 5, "--uses", 2, "--public", "public.npy", "--out")
+    line = "no bound         the numbers below would hold if the noise were secret"
+    secret = succeeded(*words, "secret").out.splitlines()
+    assert not any(said.startswith("no bound") or "if the noise were secret" in said for said in secret)
+    seeded = succeeded(*words, "seeded", "--seed", 1).out.splitlines()
+    at = seeded.index(line)
+    numbers = ("by parts", "planned", "reconstruction", "identification")
+    assert [said.split()[0] for said in seeded[at + 1 : at + 5]] == [name.split()[0] for name in numbers]
+    assert not any(" nats" in said for said in seeded[:at])
+    assert [said for said in seeded if said.startswith(numbers)] == [
+        said for said in secret if said.startswith(numbers)
+    ]
+    assert any(said.startswith("  - THE NOISE IS SEEDED") for said in seeded)
+
+
 def test_parquet_keeps_its_labels_and_loses_all_other_columns(place):
     stated = protected("mine.parquet", "--target-leakage", 30, "--uses", 3, "--public", "public.parquet")
     table = pq.read_table("out/mine.parquet")

@@ -52,7 +52,11 @@ def trained(folder, engine, train, test=None, epochs=1, resume=None):
 
 
 def test_the_trainer_stops_once_the_planned_uses_are_done_and_logs_them(tmp_path):
-    for options, name in (({}, "leakage_nats_plus_labels_not_counted"), ({"classes": 2}, "leakage_nats")):
+    for options, name in (
+        ({}, "leakage_nats_plus_labels_not_counted"),
+        ({"classes": 2}, "leakage_nats"),
+        ({"classes": 2, "seed": 5}, "leakage_nats_if_noise_were_secret"),
+    ):
         engine = made(**options)
         trainer = trained(tmp_path / name, engine, engine.protect(Records()), Records(20, 5), epochs=9)
         assert engine.uses["train"].tolist() == [3] * 20
