@@ -196,7 +196,7 @@ def test_refusals_of_the_library_name_options(place):
     public[3] = np.load("mine.npy")[5]
     np.save("shared.npy", public)
     said = refusal("protect", "mine.npy", "--public", "shared.npy", "--kappa", 2, "--out", "out")
-    assert "or allow it by --calibrate-to-own instead of --public" in said
+    assert "or allow it by --calibrate-to-own of protect, without --public" in said
 
 
 def test_secure_noise_is_the_default_and_no_two_copies_are_alike(place):
@@ -316,7 +316,7 @@ BAD = [
     ((*PUBLIC, "wide"), "images of 8×9 with 1 color, mine holds images of 8×8 with 1 color"),
     (("protect", "mine.npy", *PUBLIC[2:], "scaled.npy"), "bring both into the same units"),
     ((*PUBLIC[:-1],), "give either --public PATH, records that an attacker"),
-    ((*PUBLIC, "reversed"), "120 of 120 public records are among those to protect"),
+    ((*PUBLIC, "reversed"), "120 of 120 records equal public ones, the first is record 0: either"),
     (("protect", "mine", *OWN, "--out", "full"), "--out: full: is there already"),
     (("protect", "none", *OWN, "--out", "mine.npy/out"), "mine.npy is not a folder, so nothing can be written"),
     (("protect", "mine", *OWN, "--out", ""), "'' is no path"),

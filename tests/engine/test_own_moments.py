@@ -419,7 +419,7 @@ def test_a_seeded_copy_that_comes_again_is_one_use_and_another_channel_draws_ane
 
 
 def test_auxiliary_records_that_are_the_private_ones_in_another_order_are_refused():
-    with pytest.raises(GuaranteeError, match="row 0 is one of the auxiliary records"):
+    with pytest.raises(GuaranteeError, match="records equal public ones, the first is record 0"):
         Channel(auxiliary=OWN[::-1]).fit(OWN)
     Channel(auxiliary=np.eye(2)[np.arange(60) % 2]).fit(np.eye(2)[np.arange(40) % 2])  # equal rows by nature
 

@@ -113,7 +113,10 @@ WRONG = {
     "another range": (lambda: engine_of().protect(scaled(255)), "scale the data as the calibration data were"),
     "augmentation": (lambda: engine_of().protect(Transformed(Compose(RandomCrop()))), "RandomCrop acts before the"),
     "unnamed augmentation": (lambda: engine_of().protect(Transformed(jitter=0.1)), "move it behind the channel"),
-    "own records": (lambda: self_calibrated(), "calibrate on public or auxiliary records"),
+    "own records": (
+        lambda: self_calibrated(),
+        "calibrate to others, leave these out of those to protect, or allow it by calibrate_to_own=True",
+    ),
     "no key": (lambda: engine_of().protect(MAPPINGS), "has the keys 'pixels', 'label': give one as key, not None"),
     "no such place": (lambda: engine_of().protect(private(), key=2), "give key as 0 to 1, not 2"),
     "no classes": (lambda: engine_of(classes=0), "or leave it out"),

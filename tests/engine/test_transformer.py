@@ -203,9 +203,11 @@ def test_auxiliary_columns_are_found_by_name():
 
 
 def test_one_private_row_among_the_auxiliary_ones_is_refused():
-    with pytest.raises(GuaranteeError, match="row 7 is one of the auxiliary records"):
+    with pytest.raises(
+        GuaranteeError, match="record 7 equals a public one: either the channel was calibrated on records"
+    ):
         channel(auxiliary=np.concatenate([PUBLIC, ROWS[7:8]])).fit(ROWS)
-    with pytest.raises(GuaranteeError, match="row 1 is one of the auxiliary records"):
+    with pytest.raises(GuaranteeError, match="record 1 equals a public one: either"):
         channel().fit(ROWS).transform(np.concatenate([ROWS[:1], PUBLIC[3:4]]))
 
 
@@ -338,7 +340,7 @@ def test_auxiliary_rows_that_repeat_private_ones_are_refused_and_equal_rows_by_n
     """Private rows that stand twice among the auxiliary ones once passed, as nine of ten must differ to be compared."""
     private, public = np.random.default_rng(0).normal(size=(2, 60, 4))
     for auxiliary in (np.tile(private, (2, 1)), np.concatenate([public, np.tile(private[:20], (4, 1))])):
-        with pytest.raises(GuaranteeError, match="public records are among those to protect"):
+        with pytest.raises(GuaranteeError, match="records equal public ones, the first is record"):
             Channel(1.0, auxiliary=auxiliary).fit(private)
     for count in (60, 1000):
         Channel(1.0, auxiliary=few_categories(count, 1)).fit(few_categories(200, 2))

@@ -163,13 +163,25 @@ def read_both(
     if scaled:
         private = private.standardized(public_records)
         public_records = public_records.standardized(public_records)
-    from leakbound.engine.identity import refuse_shared
-
-    with refusing(f"--public {public}", GuaranteeError):
-        refuse_shared(
-            public_records.values.reshape(len(public_records), -1), private.values.reshape(len(private), -1)
-        )
+    _check_others(path, private, public, public_records)
     return private, public_records
+
+
+def _check_others(path: Path, private: Collection, public: Path, public_records: Collection) -> None:
+    """Check that public records are others than the user's, as all that protects them does.
+
+    Raises:
+        BadParameter: If they are the user's, or seem to be.
+    """
+    import torch
+
+    from leakbound.engine.identity import Identity, PublicRecords
+
+    values = torch.from_numpy(public_records.values)
+    identity = Identity.new(values)
+    others = PublicRecords(identity.contents(values), "--calibrate-to-own of protect, without --public")
+    with refusing(f"{path} and --public {public}", GuaranteeError):
+        others.refuse_many(identity.contents(torch.from_numpy(private.values)))
 
 
 def _read_each(

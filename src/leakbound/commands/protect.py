@@ -21,6 +21,7 @@ from leakbound.commands import own_records, record_options
 from leakbound.commands.files import check_outputs, refusing
 from leakbound.commands.guidance import write_guidance
 from leakbound.commands.terminal import progress_bar
+from leakbound.engine.identity import OTHERS
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.sheets import digest
 from leakbound.storage.seals import created
@@ -393,6 +394,8 @@ def _assumptions(
         )
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
+        if engine.public_records_repeat:
+            yield f"the public records {OTHERS}"
     if few := own_records.shrinkage_note(moments):
         yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"

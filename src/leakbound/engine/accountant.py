@@ -27,6 +27,7 @@ from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.calibrations import Calibration
+from leakbound.engine.identity import OTHERS
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.words import in_nats
 
@@ -524,6 +525,8 @@ def assumptions(engine: Any) -> Iterator[str]:
         "the squared error is the least for Gaussian records alone; of images, an estimate that is not linear can err "
         "less"
     )
+    if engine.public_records_repeat:
+        yield f"the calibration records {OTHERS}"
     if engine.calibrate_to_own:
         yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
     if engine.leakage().owned:

@@ -204,7 +204,9 @@ class OwnMoments:
         self._names: set[int] = set()
         self._capacity: OwnCapacity | None = None
 
-    def check_dataset(self, count: int, record: Callable[[int], Any], fits: Callable[[Any], bool]) -> None:
+    def check_dataset(
+        self, count: int, record: Callable[[int], Any], fits: Callable[[Any], bool]
+    ) -> dict[int, Num[np.ndarray, " d"]]:
         """Compare some records of a dataset with the calibration, before the first release.
 
         Args:
@@ -212,16 +214,21 @@ class OwnMoments:
             record: Reads the input of one, as a tensor.
             fits: Whether inputs (batch, ...) are of the form that the channel was calibrated for.
 
+        Returns:
+            These records by their places, a random sample of those that are of this form.
+
         Raises:
             GuaranteeError: As :meth:`check`, or if one varies where no calibration record does. Records of
                 another form are refused when they are released.
         """
         sample = np.random.default_rng(count).permutation(count)[: min(_READ, self._size)]
-        inputs = [record(int(index)) for index in sample]
-        fitting = [values.flatten().numpy() for values in inputs if fits(values[None])]
+        inputs = {int(index): record(int(index)) for index in sample}
+        fitting = {place: values.flatten().numpy() for place, values in inputs.items() if fits(values[None])}
         if fitting:
-            self._calibration.check_directions(np.stack(fitting))
-            self.check(np.stack(fitting))
+            rows = np.stack([*fitting.values()])
+            self._calibration.check_directions(rows)
+            self.check(rows)
+        return fitting
 
     def sample(self, rows: Num[np.ndarray, "n d"]) -> Num[np.ndarray, "sample d"]:
         """Sample as many of these records as are compared, each once and by content."""

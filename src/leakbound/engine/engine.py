@@ -42,7 +42,7 @@ from leakbound.engine.calibrations import (
 )
 from leakbound.engine.counted_records import CountedRecords, parse_state
 from leakbound.engine.counting import Counter
-from leakbound.engine.identity import Identity, LabelCount
+from leakbound.engine.identity import Identity, LabelCount, PublicRecords
 from leakbound.engine.ledger import Ledger
 from leakbound.engine.records import (
     Key,
@@ -127,7 +127,7 @@ class ChannelEngine:
         )
         facts = {**self._facts, "planned uses": most, "records": target.records, "classes": labels.classes}
         self._counter = Counter(plan, facts, identity, ledger, labels)
-        self._public = frozenset(public or ())
+        self._public = PublicRecords(public or (), "calibrate_to_own=True")
         self.calibrate_to_own = public is None
         self.provenance: Mapping[str, Any] | None = None
 
@@ -242,7 +242,9 @@ class ChannelEngine:
             "double": self._counter.identity.double,
             "ledger": None if self.ledger is None else self._counter.identity.name,
         }
-        saved.write_calibration(Path(path), self.calibration, saved.ENGINE, facts, self._public)
+        saved.write_calibration(
+            Path(path), self.calibration, saved.ENGINE, facts, [*self._public.counts.elements()]
+        )
 
     @classmethod
     def load(
@@ -366,7 +368,16 @@ class ChannelEngine:
         (labels,) = self.labels.check([with_input(first, place, None)], uncounted, records)
         owners = None if owner is None else self._owners(owner, places)
         refuse_random(dataset, place)
-        self._own.check_dataset(len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits)
+        read = self._own.check_dataset(
+            len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits
+        )
+        contents = (
+            self._counter.identity.contents(torch.from_numpy(np.stack([*read.values()]))) if read else []
+        )
+        if len({*contents}) < len(
+            contents
+        ):  # of different ones it is not known whether others have the same values
+            self._public.refuse_many(contents, [*read])
         collections = self._register(places, name, place)
         release = partial(
             self._release_batch, places, collections, place, after, tuple(uncounted), len(labels), owners
@@ -482,7 +493,7 @@ class ChannelEngine:
                 raise GuaranteeError(
                     "the loader was protected before take_up, for another client: protect it again"
                 )
-            unkeyed = self._check_inputs(clean)
+            unkeyed = self._check_inputs(clean, positions)
             self.labels.check_same(unkeyed, labels_of)
             rows = clean.reshape(len(clean), -1).numpy()
             self._own.add(rows, unkeyed)
@@ -595,6 +606,11 @@ class ChannelEngine:
     def released_uncounted_labels(self) -> bool:
         """True if a label of its records was released uncounted, by this run or another of its ledger."""
         return bool(np.isinf(self._counter.columns()[3]).any())
+
+    @property
+    def public_records_repeat(self) -> bool:
+        """True if many calibration records are equal by nature, so that private ones may equal some by chance."""
+        return self._public.repetitive
 
     def nats(self, uses: int) -> float:
         """Bound the nats that uses with independent noise reveal of a record, as they are counted."""
@@ -720,16 +736,17 @@ class ChannelEngine:
         shape = f"shape={self.calibration.channel.shape!r}, noise={self.noise!r}"
         return f"ChannelEngine({self.target!r}, {shape}, inputs={self.layout.shape})"
 
-    def _check_inputs(self, inputs: Tensor) -> list[bytes]:
-        """Return the digests of inputs without a key, or refuse inputs that the channel is not for."""
+    def _check_inputs(self, inputs: Tensor, positions: Sequence[int] | None = None) -> list[bytes]:
+        """Return the digests of inputs without a key, or refuse inputs that the channel is not for.
+
+        Args:
+            inputs: (n, ...).
+            positions: Places of the records in their dataset. None if these are all of it.
+        """
         self.layout.check(inputs)
         self.calibration.check_directions(inputs.reshape(len(inputs), -1).numpy())
         contents = self._counter.identity.contents(inputs)
-        if not self._public.isdisjoint(contents):
-            raise GuaranteeError(
-                "the engine was calibrated on records that it shall protect, and the channel reveals their mean and "
-                "covariance: calibrate on public or auxiliary records, or allow it by calibrate_to_own=True"
-            )
+        self._public.refuse_one(contents, positions)
         return contents
 
     def _owners(self, owner: Sequence[Any] | np.ndarray, places: Places) -> list[Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b, shake_256
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from leakbound import storage
@@ -36,10 +36,12 @@ KEY = 32  # bytes of a key
 SEALED = WORD + KEY
 _VALUES = 2**22  # values of records that are copied at a time
 _FINE = 2.0**-13  # spacing of float32 around a mean, as a share of it, times 2¹⁰
-_SURE = 3.0  # standard deviations of a count of chance events
-_MOST_SHARED = 0.1  # of the public records, that may be private ones too
+_SURE = 3.0  # standard deviations that chance does not explain
+_RARE = 6  # records of one digest, public and private, that hide no others
 _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
-DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
+_DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
+OTHERS = "are others than the protected ones: equal ones, of which there are many among them, cannot show it"
+"""What is assumed of public records that repeat each other."""
 Label = tuple[int, int, float]
 """A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
 UNCOUNTED = 0
@@ -250,32 +252,98 @@ def _owner_key() -> bytes:
     return key
 
 
-def refuse_shared(public: Num[np.ndarray, "n d"], private: Num[np.ndarray, "m d"]) -> None:
-    """Refuse public records of which many are private ones, in any order and however often.
+class PublicRecords:
+    """Recognise private records among the public ones that a channel was calibrated to, in any order.
 
-    Where most public records are different ones, more than a tenth that coincide are no coincidence. Where many
-    are equal, as rows of few categories are, pairs of a public and a private record are compared with pairs of
-    private ones, which are as frequent among records of one distribution.
+    Where nearly all public records differ, a private one that equals one of them is no coincidence. Where many are
+    equal, as rows of few categories are, only more equal ones than among private records are none.
 
-    Raises:
-        GuaranteeError: If they are.
+    Args:
+        contents: Digests of the public records without a key, equal for equal records.
+        allowed_by: What allows to protect the public records themselves.
+
+    Attributes:
+        counts: Number of public records of each digest.
+        repetitive: Whether many public records are equal by nature, so that one equal record proves nothing.
     """
-    identity = Identity.new(torch.from_numpy(public))
-    of_public = Counter(identity.contents(torch.from_numpy(public)))
-    of_private = Counter(identity.contents(torch.from_numpy(private)))
-    shared = len(of_public.keys() & of_private.keys())
-    if len(of_public) >= DISTINCT * len(public):
-        refused = shared > _MOST_SHARED * len(of_public)
-    else:
-        pairs = sum(count * of_private[record] for record, count in of_public.items())
-        equal = sum(count * (count - 1) / 2 for count in of_private.values())
-        by_chance = equal + _SURE * (math.sqrt(equal) + _SURE)
-        refused = pairs * (len(private) - 1) > 2.0 * len(public) * by_chance
-    if refused:
-        raise GuaranteeError(
-            f"{shared} of {len(of_public)} public records are among those to protect, and the channel "
-            "reveals their mean and covariance: calibrate to others"
+
+    def __init__(self, contents: Iterable[bytes], allowed_by: str) -> None:
+        self._allowed_by = allowed_by
+        self.counts = Counter(contents)
+        # A table that stands twice in its file repeats nothing by nature, a few records that all stand often do.
+        times = math.gcd(*self.counts.values())
+        different = len(self.counts) * (times if times < len(self.counts) else 1)
+        self.repetitive = different < _DISTINCT * self.counts.total()
+
+    def refuse_one(self, contents: Sequence[bytes], places: Sequence[int] | None = None) -> None:
+        """Refuse any private record that equals a public one, unless these are equal by nature.
+
+        Args:
+            contents: Digests of private records.
+            places: Place of each in its dataset. None if these are all of it.
+
+        Raises:
+            GuaranteeError: If there is one.
+        """
+        if not self.repetitive and not self.counts.keys().isdisjoint(contents):
+            raise GuaranteeError(self._reason(contents, places))
+
+    def refuse_many(self, contents: Sequence[bytes], places: Sequence[int] | None = None) -> None:
+        """Refuse private records of which one equals a public one, or too many where these are equal by nature.
+
+        Pairs of a public and a private record are as often equal as pairs of private ones, if both are from one
+        distribution. Frequent records vary in number and hide others, so rare ones are also compared alone.
+
+        Args:
+            contents: Digests of all private records, or of a random sample.
+            places: As in :meth:`refuse_one`.
+
+        Raises:
+            GuaranteeError: If there are.
+        """
+        self.refuse_one(contents, places)
+        private = Counter(contents)
+        of_both = self.counts + private
+        for most in (_RARE, of_both.total()) if self.repetitive and len(contents) > 1 else ():
+            if _excess_pairs(self.counts, private, [c for c, n in of_both.items() if n <= most]) > _SURE:
+                raise GuaranteeError(self._reason(contents, places))
+
+    def _reason(self, contents: Sequence[bytes], places: Sequence[int] | None) -> str:
+        """Say what was seen, both possible reasons, and what to do."""
+        at = range(len(contents)) if places is None else places
+        equal = [place for place, content in zip(at, contents, strict=True) if content in self.counts]
+        seen = f"record {equal[0]} equals a public one"
+        if len(equal) > 1:
+            seen = (
+                f"{len(equal)} of {len(contents)} records equal public ones, the first is record {equal[0]}"
+            )
+        oftener = ", more often than they equal each other" if self.repetitive else ""
+        return (
+            f"{seen}{oftener}: either the channel was calibrated on records that it shall protect, and reveals their "
+            "mean and covariance, or different records agree in all values: calibrate to others, leave these out of "
+            f"those to protect, or allow it by {self._allowed_by}"
         )
+
+
+def _excess_pairs(public: Counter[bytes], private: Counter[bytes], among: Sequence[bytes]) -> float:
+    """Compute by how many standard deviations more public and private records are equal than private ones.
+
+    Rates of equal pairs are compared. With p the probability of a record's values, their difference has the variance
+    (1/N + 1/M) (E p² - (E p)²) + E p (1/NM + 2/M²) for N public and M private records of one distribution.
+
+    Args:
+        public: Number of public records of each digest.
+        private: Number of private ones, more than one in all.
+        among: Digests of the records that are compared.
+    """
+    n, m = public.total(), private.total()
+    a, b = (np.array([counts[content] for content in among], np.float64) for counts in (public, private))
+    c, both = a + b, n + m
+    pairs = float((c * (c - 1)).sum()) / (both * (both - 1))  # E p
+    triples = float((c * (c - 1) * (c - 2)).sum()) / (both * (both - 1) * max(1, both - 2))  # E p²
+    variance = (1 / n + 1 / m) * max(0.0, triples - pairs**2) + pairs * (1 / (n * m) + 2 / m**2)
+    excess = float(a @ b) / (n * m) - float((b * (b - 1)).sum()) / (m * (m - 1))
+    return excess / math.sqrt(variance) if variance > 0 else 0.0
 
 
 class LabelCount:

@@ -154,7 +154,9 @@ def write_calibration(
     storage.write_arrays(path, arrays, strings, private=True, sealed=False)
 
 
-def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any], set[bytes], dict[str, Any]]:
+def read_calibration(
+    path: Path, kind: str
+) -> tuple[Calibration, dict[str, Any], list[bytes], dict[str, Any]]:
     """Read calibration, facts, digests and provenance from a file of :func:`write_calibration`.
 
     Raises:
@@ -182,7 +184,7 @@ def read_calibration(path: Path, kind: str) -> tuple[Calibration, dict[str, Any]
         if digests.dtype != np.uint8 or digests.shape[1:] != (_DIGEST,):
             raise ValueError(f"digests: {digests.dtype} of shape {digests.shape}")
         _check_agreement(calibration)
-        public = {row.tobytes() for row in digests}
+        public = [row.tobytes() for row in digests]
         return calibration, json.loads(strings["facts"]), public, json.loads(strings["provenance"])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise GuaranteeError(

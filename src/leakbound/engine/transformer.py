@@ -28,7 +28,7 @@ from leakbound.engine.calibrations import (
     warn_of_records,
 )
 from leakbound.engine.frames import on_host, ordered_as, owners_of
-from leakbound.engine.identity import DISTINCT, Identity, LabelCount, refuse_shared, words
+from leakbound.engine.identity import Identity, LabelCount, PublicRecords, words
 from leakbound.engine.ledger import Ledger, process
 from leakbound.engine.records import Layout, as_tensor
 from leakbound.engine.refusals import BudgetError, GuaranteeError
@@ -36,6 +36,7 @@ from leakbound.engine.release import CentredSampler, RecordNoise, name_of
 from leakbound.engine.targets import Plan, as_target
 from leakbound.randomness.sources import NoiseSource, SecureNoise
 
+_ALLOWED_BY = "auxiliary=None"
 _AROUND = "what a pipeline fits to clean rows, or passes around the channel"
 _OF_PROCESS = (
     "_own",
@@ -209,9 +210,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.__dict__.pop("_own", None)
         self._prepare()
         # What is known of the rows from now on: that they were here, and what their labels reveal.
-        contents = self._contents_of(private)
-        if auxiliary is not None and not self._public:
-            refuse_shared(auxiliary, private)
+        contents = self._identity.contents(torch.from_numpy(private))
+        self._public.refuse_many(contents)
         rows = words(self._identity.digests(contents))
         self._fitted = np.unique(rows)
         if pairs := self._identity.owner_pairs(rows, owners):
@@ -245,7 +245,8 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         records, owners, back = self._read(X, owner, fitted=True)
         self.layout_.check(torch.from_numpy(records))
         self.calibration_.check_directions(records)
-        contents = self._contents_of(records)
+        contents = self._identity.contents(torch.from_numpy(records))
+        self._public.refuse_one(contents)
         self._own.add(records, contents)
         self._charge(contents, owners, self._near.new_cells(records, contents))
         self._near.note(contents)
@@ -363,16 +364,6 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
         return records
 
-    def _contents_of(self, records: Float[np.ndarray, "n d"]) -> list[bytes]:
-        """Refuse rows that the channel was calibrated to as public ones, and return digests without a key."""
-        contents = self._identity.contents(torch.from_numpy(records))
-        if shared := [place for place, content in enumerate(contents) if content in self._public]:
-            raise GuaranteeError(
-                f"row {shared[0]} is one of the auxiliary records, and the channel reveals their mean and covariance: "
-                "calibrate to others"
-            )
-        return contents
-
     def _prepare(self) -> None:
         """Make what a pickle does not take along: the ledger, digests of public records, moments of rows."""
         if hasattr(self, "_own"):
@@ -382,11 +373,10 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._identity = Identity(ledger.key, self._double)
         self._number = 0 if ledger.foreign else ledger.number_of(self._plan.mechanism)
         self._near = ledger.near_copies(moments, private=self.auxiliary is None)
-        self._public: frozenset[bytes] = frozenset()
+        self._public = PublicRecords((), _ALLOWED_BY)
         if (records := self._auxiliary_records()) is not None:
             contents = self._identity.contents(torch.from_numpy(records))
-            if len({*contents}) >= DISTINCT * len(contents):  # where most are equal, it is by nature
-                self._public = frozenset(contents)
+            self._public = PublicRecords(contents, _ALLOWED_BY)
             self._near.add_public(records, contents)
         mechanism = self._plan.mechanism
         self._own = OwnMoments(self.calibration_, mechanism.planned, mechanism.accepted)
