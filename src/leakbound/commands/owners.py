@@ -149,11 +149,11 @@ def label_nats(private: Collection, most: int | None) -> float | None:
 def for_owners(
     target: Target, records: np.ndarray, shape: str, weights: Any, releases: tuple[int, int]
 ) -> Target:
-    """Plan a target in nats for all records of an owner together, whatever these have in common.
+    """Plan a target for all records of an owner together, whatever these have in common.
 
-    Their nats are added, since they may be independent of each other, so each has its part of the total. Where
-    equal records are released for several owners, one has more uses than planned. As many are then allowed as
-    reach the total if they were of one record.
+    Their nats are added, since they may be independent of each other, so each has its part of a total. Where equal
+    records are released for several owners, one has more uses than planned. As many are then allowed as reach the
+    total if they were of one record, or, where nats of a copy are limited, as all planned copies are of it.
 
     Args:
         target: Target of the calibration.
@@ -177,7 +177,7 @@ def for_owners(
             "--target-identification"
         )
     if isinstance(target, Capacity):
-        return replace(target, uses=None)
+        return replace(target, uses=uses * times, records=most)
     if times == 1:
         return replace(target, records=most)  # type: ignore[type-var]
     total = target.nats  # type: ignore[attr-defined]

@@ -570,7 +570,7 @@ class Counter:
                 f"{reason}, and an error of reconstruction after {several} is not computed: take a target in nats, or "
                 "records of which nothing else was released"
             )
-        if owned and nats > limit:
+        if owned and nats > limit and exposure.fresh_uses[kind] <= (self.plan.most or 0):
             return (
                 f"all records of the owner of record {index} of {name!r} would reveal {nats:.4g} nats together{runs}, "
                 f"where {self.plan.most} uses are planned, for {limit:.4g} nats: plan for all records of an owner, "
