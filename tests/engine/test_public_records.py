@@ -140,3 +140,27 @@ def test_calibrate_and_protect_take_rows_that_others_have_by_chance(tables):
     with open("copies/protection.json", encoding="utf-8") as file:
         assert json.load(file)["statement"]["nats"] == told["shapes"][0]["statement"]["nats"]
     assert "equal ones, of which there are many among them, cannot show it" in done.out
+
+
+def test_copies_of_few_values_say_that_no_number_covers_which_are_equal(tables):
+    """Under 0.01 nats all answers are known, by how many people share a copy: the statement was *at most 0.01 nats*."""
+    for name, rows in (("yes", answers(300, 2)), ("of_others", answers(400, 1))):
+        frame = pd.DataFrame(rows[:, [0, 2]], columns=["smokes", "rare"])
+        frame.assign(label="none", who=np.arange(len(rows))).to_csv(f"{name}.csv", index=False)
+    words = ("yes.csv", "--public", "of_others.csv", "--kappa", 0.01, "--accept-capacity", 1)
+    one, all_of_them = (*words, "--exclude", "who"), (*words, "--owner", "who")
+    warning = "yes.csv: 296 of 300 records equal others and have the same noisy copy"
+    told = succeeded("calibrate", *one, "--shape", "natural")
+    assert "not covered: which records are equal" in told.out
+    assert warning in told.message
+    done = succeeded("protect", *one, "--out", "copies")
+    assert "not covered: which records are equal" in done.out
+    assert warning in done.message
+    copies, clean, public = (pd.read_csv(f"{name}.csv") for name in ("copies/yes", "yes", "of_others"))
+    seen = copies.groupby(["smokes", "rare"]).size().sort_values().index
+    guess = dict(zip(seen, public.groupby(["smokes", "rare"]).size().sort_values().index, strict=True))
+    pairs = copies[["smokes", "rare"]].itertuples(index=False, name=None)
+    assert [guess[pair] for pair in pairs] == [*clean[["smokes", "rare"]].itertuples(index=False, name=None)]
+    done = succeeded("protect", *all_of_them, "--out", "each")
+    assert "not covered" not in done.out
+    assert len(pd.read_csv("each/yes.csv").drop_duplicates()) > 250  # on the grid of secure noise a few agree

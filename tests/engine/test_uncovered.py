@@ -79,6 +79,19 @@ def test_noise_that_is_a_statistic_of_the_records_is_named_in_each_line():
     assert NOISE not in str(used(engine_of(), LABELLED))
 
 
+def test_frozen_copies_that_equal_records_share_are_named_in_each_line():
+    """By how many share one, whoever knows how frequent values are recognises them under any noise."""
+    twice = TensorDataset(torch.cat([RECORDS, RECORDS[:1]]), torch.arange(21) % 4)
+    frozen = {"target": Leakage(3.0), "noise": "frozen", "classes": 4}
+    engine = used(engine_of(**frozen), twice)
+    told = [line for line in str(engine).splitlines() if "reveal about" in line]
+    told += [str(engine.leakage()), engine.leakage().statement(secure=True).sentence]
+    assert len(told) == 4  # one use, so far
+    assert all("not covered: which records are equal" in line for line in told)
+    assert "which records are equal" not in str(used(engine_of(**frozen), LABELLED))
+    assert "which records are equal" not in str(used(engine_of(classes=4), twice))  # each use has new noise
+
+
 def test_numbers_of_seeded_noise_are_called_no_bound_wherever_they_stand():
     """An account once called them the *smallest valid bound*, next to *no bound* in the engine's own lines."""
     engine = used(engine_of(classes=4, seed=5), LABELLED)

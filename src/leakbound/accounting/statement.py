@@ -42,6 +42,7 @@ _LABEL_SCOPES = {
 }
 EQUAL_LABELS = "a label of another column where it equals the counted one of its record"
 OTHER_VALUES = "values besides inputs and labels that were released as they are"
+EQUAL_RECORDS = "which records are equal"
 OWN_NOISE = "the noise itself, a statistic of these records"
 INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",

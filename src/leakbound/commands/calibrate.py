@@ -17,7 +17,7 @@ import typer
 from leakbound import storage
 from leakbound.accounting.leakage import Mechanism
 from leakbound.accounting.risk import bound_text, naming_bound
-from leakbound.accounting.statement import OWN_NOISE, Statement, state, upper_bound
+from leakbound.accounting.statement import EQUAL_RECORDS, OWN_NOISE, Statement, state, upper_bound
 from leakbound.channels.covariance import LARGE, Moments
 from leakbound.commands import own_records, owners, record_options
 from leakbound.commands.files import refusing
@@ -87,7 +87,10 @@ def calibrate_records(
     private, public_records = own_records.read_both(path, public, reading)
     most = 1
     times = 1
-    if owner is not None:
+    equal = 0
+    if owner is None:
+        equal = own_records.count_equal(private)
+    else:
         most, times = owners.most_records(private.values, owners.owners_of(private, owner))
     if out is not None:
         private = _for_workflow(out, private)
@@ -101,7 +104,8 @@ def calibrate_records(
     label_nats = owners.label_nats(private, most if owner is not None else None)
     about: Any = {"labels": label_nats, "owned": owner is not None, "most": most}
     nats = [_counted_nats(each, uses, accept_capacity) for each in calibrations]
-    statements = [_state_copies(together, to_private=public_records is None, **about) for _, together in nats]
+    about["uncovered"] = [OWN_NOISE] * (public_records is None) + [EQUAL_RECORDS] * (equal > 0)
+    statements = [_state_copies(together, **about) for _, together in nats]
     counts: Any = (uses, candidates, most)
     made = zip(calibrations, (first for first, _ in nats), statements, strict=True)
     rows = [_row(*parts, private.unit, *counts) for parts in made]
@@ -238,7 +242,7 @@ def _counted_nats(calibration: Calibration, uses: int, accepted: float | None) -
 
 
 def _state_copies(
-    nats: float, *, labels: float | None, owned: bool, most: int, to_private: bool
+    nats: float, *, labels: float | None, owned: bool, most: int, uncovered: Sequence[str]
 ) -> Statement:
     """State what all copies behind a channel reveal about a record, or about ``most`` records of an owner.
 
@@ -247,7 +251,7 @@ def _state_copies(
         labels: Nats of labels, None without any.
         owned: Whether records have owners.
         most: Releases of an owner's records.
-        to_private: Whether the channel is calibrated to the records themselves.
+        uncovered: What of the copies no number covers.
     """
     return state(
         "all noisy copies",
@@ -256,7 +260,7 @@ def _state_copies(
         added=most * nats,
         unit="owner" if owned else "record",
         group=most,
-        uncovered=(OWN_NOISE,) if to_private else (),
+        uncovered=uncovered,
     )
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 SCALE = "pixels from 0, black, to 1, white"
 _FEW_RECORDS = 20  # fewer whole numbers are often all different
+_MANY_EQUAL = 0.1  # of the records, above which values are few, and known by their frequency
 _CLASSES = 20  # that are named with their counts
 _STATES_OWN = "by the moments of"  # a warning that states the nats of private records
 _OPTIONS = {
@@ -382,6 +383,24 @@ def check_reachable(target: Target, source: Collection) -> None:
                 f"--target-mse {target.mse:g}: guessing the mean of {source.origin} already errs by {blind:.4g} per "
                 "value; ask for less than that"
             )
+
+
+def count_equal(private: Collection) -> int:
+    """Count the records that equal an earlier one, and so have its copy. Warn where many do.
+
+    Args:
+        private: Records without owners.
+    """
+    from leakbound.records.records import first_copies
+
+    count = len(private) - len(np.unique(first_copies(private.values)))
+    if count > _MANY_EQUAL * len(private):
+        warn(
+            f"{private.origin}: {count} of {len(private)} records equal others and have the same noisy copy, by which "
+            "whoever knows how frequent values are recognises them, whatever the noise: --owner gives each record a "
+            "copy of its own, and counts all of them"
+        )
+    return count
 
 
 def in_units(target: Target, records: Collection) -> Target:

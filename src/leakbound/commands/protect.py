@@ -15,7 +15,7 @@ import typer
 
 from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import Statement, state, upper_bound
+from leakbound.accounting.statement import EQUAL_RECORDS, Statement, state, upper_bound
 from leakbound.channels.observed import rounded_up
 from leakbound.commands import own_records, record_options
 from leakbound.commands.files import check_outputs, refusing
@@ -129,7 +129,9 @@ def protect(
         owner_names = None if owner is None else owners.owners_of(private, owner)
         group = 1 if owner_names is None else max(Counter(owner_names).values())
         most = 1
-        if owner_names is not None:
+        if owner_names is None:
+            own_records.count_equal(private)
+        else:
             most, times = owners.most_records(private.values, owner_names)
             source = (public_records or private).values
             target = owners.for_owners(target, source, shape, weights, (most, times))
@@ -319,7 +321,7 @@ def _statement(
     channel = calibration.channel
     moments = calibration.moments
     leakage = engine.leakage()
-    statement = _copies_statement(engine, private, leakage, group)
+    statement = _copies_statement(engine, private, leakage, group, copies)
     planned = most * engine.nats(options.uses)
     # Errors after copies of other channels, or of other records of an owner, are not computed.
     alone = np.isclose(leakage.joint, engine.nats(leakage.fresh_uses), rtol=1e-9)
@@ -366,7 +368,9 @@ def _statement(
     }
 
 
-def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Account, group: int) -> Statement:
+def _copies_statement(
+    engine: ChannelEngine, private: Collection, leakage: Account, group: int, copies: int
+) -> Statement:
     """State what the copies reveal, with all else that the ledger of the engine has counted."""
     labels: Any = leakage.labels
     if labels is None:  # those of other copies in the ledger count, too
@@ -374,7 +378,7 @@ def _copies_statement(engine: ChannelEngine, private: Collection, leakage: Accou
     unit: Any = "owner" if leakage.owned else "record"
     group = max(group, leakage.group or 1)  # owners that another run of the ledger has named
     facts: dict[str, Any] = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
-    facts["uncovered"] = leakage.uncovered
+    facts["uncovered"] = leakage.uncovered + ((EQUAL_RECORDS,) if copies else ())
     if engine.calibrate_to_own:  # all digits would identify the records
         return state("the noisy copies", added=rounded_up(leakage.joint), **facts)
     return state("the noisy copies", added=leakage.joint, **facts)

@@ -368,6 +368,12 @@ class Counter:
         words = [records.digests[records.has_digest, 0] for records in self.collections.values()]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *words]))
 
+    @property
+    def shows_equal(self) -> bool:
+        """True if records at several indices of a collection have one frozen copy, which shows that they are equal."""
+        listed = [each.digests[each.has_digest, 0] for each in self.collections.values()]
+        return self.plan.frozen and any(len(np.unique(records)) < len(records) for records in listed)
+
     def _read_unknown(self) -> None:
         """Read the records that no batch has shown yet, where the ledger counts some that are not known here.
 

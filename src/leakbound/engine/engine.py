@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from leakbound import __version__
 from leakbound.accounting.sheet import Release, StatedData, sheet
-from leakbound.accounting.statement import OWN_NOISE
+from leakbound.accounting.statement import EQUAL_RECORDS, OWN_NOISE
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
@@ -582,7 +582,11 @@ class ChannelEngine:
             calibration.moments,
             len(uses),
             distinct=distinct,
-            uncovered=((OWN_NOISE,) if self.calibrate_to_own else ()) + self._counter.ledger.uncovered(),
+            uncovered=(
+                *((OWN_NOISE,) if self.calibrate_to_own else ()),
+                *((EQUAL_RECORDS,) if self._counter.shows_equal else ()),
+                *self._counter.ledger.uncovered(),
+            ),
             secure=self.secure,
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
