@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -371,13 +371,7 @@ class ChannelEngine:
         read = self._own.check_dataset(
             len(dataset), lambda index: input_of(dataset[index], place), self.layout.fits
         )
-        contents = (
-            self._counter.identity.contents(torch.from_numpy(np.stack([*read.values()]))) if read else []
-        )
-        if len({*contents}) < len(
-            contents
-        ):  # of different ones it is not known whether others have the same values
-            self._public.refuse_many(contents, [*read])
+        self._check_sample(read)
         collections = self._register(places, name, place)
         release = partial(
             self._release_batch, places, collections, place, after, tuple(uncounted), len(labels), owners
@@ -752,6 +746,20 @@ class ChannelEngine:
         contents = self._counter.identity.contents(inputs)
         self._public.refuse_one(contents, positions)
         return contents
+
+    def _check_sample(self, read: Mapping[int, Num[np.ndarray, " d"]]) -> None:
+        """Refuse records that are public ones, by a random sample of a dataset, where some of it are equal.
+
+        Of different records it is not clear whether others have the same values by chance, or copies were left out.
+
+        Args:
+            read: Records by their places.
+        """
+        contents = (
+            self._counter.identity.contents(torch.from_numpy(np.stack([*read.values()]))) if read else []
+        )
+        if len({*contents}) < len(contents):
+            self._public.refuse_many(contents, [*read])
 
     def _owners(self, owner: Sequence[Any] | np.ndarray, places: Places) -> list[Any]:
         """Return the owner of each record of a dataset. Warn of owners with more records than the plan is for.
