@@ -256,6 +256,7 @@ ALL = (
         "paper_full_celeba",
         "paper_full_comparison",
         "paper_full_dp",
+        "paper_full_levels",
         "correlated",
         "van_trees",
         "van_trees_gradients",
