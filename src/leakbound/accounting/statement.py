@@ -43,6 +43,9 @@ _LABEL_SCOPES = {
 EQUAL_LABELS = "a label of another column where it equals the counted one of its record"
 OTHER_VALUES = "values besides inputs and labels that were released as they are"
 EQUAL_RECORDS = "which records are equal"
+PUBLIC_ARE_OTHERS = (
+    "are others than the protected ones: equal ones, of which there are many among them, cannot show it"
+)
 OWN_NOISE = "the noise itself, a statistic of these records"
 INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",

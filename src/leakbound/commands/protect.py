@@ -15,13 +15,12 @@ import typer
 
 from leakbound import __version__, storage
 from leakbound.accounting.risk import naming_bound
-from leakbound.accounting.statement import EQUAL_RECORDS, Statement, state, upper_bound
+from leakbound.accounting.statement import EQUAL_RECORDS, PUBLIC_ARE_OTHERS, Statement, state, upper_bound
 from leakbound.channels.observed import rounded_up
 from leakbound.commands import own_records, record_options
 from leakbound.commands.files import check_outputs, refusing
 from leakbound.commands.guidance import write_guidance
 from leakbound.commands.terminal import progress_bar
-from leakbound.engine.identity import OTHERS
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.engine.sheets import digest
 from leakbound.storage.seals import created
@@ -399,7 +398,7 @@ def _assumptions(
     else:
         yield f"the records have the covariance of the {count} public ones; then the nats hold for every attacker"
         if engine.public_records_repeat:
-            yield f"the public records {OTHERS}"
+            yield f"the public records {PUBLIC_ARE_OTHERS}"
     if few := own_records.shrinkage_note(moments):
         yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"

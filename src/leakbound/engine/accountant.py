@@ -17,6 +17,7 @@ from leakbound.accounting.statement import (
     INDEPENDENT,
     NO_BOUND,
     OTHER_VALUES,
+    PUBLIC_ARE_OTHERS,
     SEEDED,
     Statement,
     state,
@@ -27,7 +28,6 @@ from leakbound.channels.composition import schedule_nats
 from leakbound.channels.covariance import Moments
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.engine.calibrations import Calibration
-from leakbound.engine.identity import OTHERS
 from leakbound.engine.refusals import GuaranteeError
 from leakbound.words import in_nats
 
@@ -526,7 +526,7 @@ def assumptions(engine: Any) -> Iterator[str]:
         "less"
     )
     if engine.public_records_repeat:
-        yield f"the calibration records {OTHERS}"
+        yield f"the calibration records {PUBLIC_ARE_OTHERS}"
     if engine.calibrate_to_own:
         yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
     if engine.leakage().owned:

@@ -40,8 +40,6 @@ _SURE = 3.0  # standard deviations that chance does not explain
 _RARE = 6  # records of one digest, public and private, that hide no others
 _NOBODY = ("", "None", "nan", "NaN", "NaT", "<NA>")  # as text
 _DISTINCT = 0.9  # share of different records, from which on equal ones are no coincidence
-OTHERS = "are others than the protected ones: equal ones, of which there are many among them, cannot show it"
-"""What is assumed of public records that repeat each other."""
 Label = tuple[int, int, float]
 """A released label: words of the record and of the label with its response, and its nats, ∞ if they are uncounted."""
 UNCOUNTED = 0
