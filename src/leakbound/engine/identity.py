@@ -334,13 +334,21 @@ def _excess_pairs(public: Counter[bytes], private: Counter[bytes], among: Sequen
         private: Number of private ones, more than one in all.
         among: Digests of the records that are compared.
     """
-    n, m = public.total(), private.total()
-    a, b = (np.array([counts[content] for content in among], np.float64) for counts in (public, private))
-    c, both = a + b, n + m
-    pairs = float((c * (c - 1)).sum()) / (both * (both - 1))  # E p
-    triples = float((c * (c - 1) * (c - 2)).sum()) / (both * (both - 1) * max(1, both - 2))  # E p²
-    variance = (1 / n + 1 / m) * max(0.0, triples - pairs**2) + pairs * (1 / (n * m) + 2 / m**2)
-    excess = float(a @ b) / (n * m) - float((b * (b - 1)).sum()) / (m * (m - 1))
+    publics = public.total()
+    privates = private.total()
+    records = publics + privates
+    of_public = np.array([public[content] for content in among], np.float64)
+    of_private = np.array([private[content] for content in among], np.float64)
+    of_both = of_public + of_private
+    # Unbiased estimates of E p and E p² from all records.
+    pairs = float((of_both * (of_both - 1)).sum()) / (records * (records - 1))
+    triples = float((of_both * (of_both - 1) * (of_both - 2)).sum())
+    triples /= records * (records - 1) * max(1, records - 2)
+    spread = (1 / publics + 1 / privates) * max(0.0, triples - pairs**2)
+    variance = spread + pairs * (1 / (publics * privates) + 2 / privates**2)
+    across = float(of_public @ of_private) / (publics * privates)
+    within = float((of_private * (of_private - 1)).sum()) / (privates * (privates - 1))
+    excess = across - within
     return excess / math.sqrt(variance) if variance > 0 else 0.0
 
 
