@@ -770,6 +770,21 @@ BUGS = {
         "        if not place.exists():\n            return cls.create(place)\n            raise GuaranteeError(",
         "test_a_ledger_is_made_by_an_act_and_says_what_it_counts",
     ),
+    "a seed that the ledger does not note": (
+        "            if seeded:\n                connection.executemany(_NOTE_SEEDED",
+        "            if not keys:\n                connection.executemany(_NOTE_SEEDED",
+        "test_secure_noise_after_or_before_noise_from_a_seed_has_no_bound",
+    ),
+    "uses of an earlier version taken for secure": (
+        "*((EARLIER_SEEDS,) if unknown else ()),",
+        "",
+        "test_uses_that_an_earlier_version_counted_are_of_unknown_origin",
+    ),
+    "a state that forgets what had noise from a seed": (
+        "connection.executemany(_NOTE_SEEDED, rows.seeded)",
+        "",
+        "test_a_state_takes_the_note_along",
+    ),
     "ranks that count apart": (
         "dist.get_world_size() > 1",
         "dist.get_world_size() > 99",

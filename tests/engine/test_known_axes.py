@@ -121,11 +121,11 @@ def test_transformers_of_one_covariance_in_one_ledger_add_precisions():
     assert [float(channel.leakage()) for channel in channels] == pytest.approx([truth(uses)] * 3, rel=1e-9)
 
 
-def test_a_ledger_of_the_version_before_knows_no_axes_and_adds(tmp_path):
+def test_a_ledger_of_an_earlier_version_knows_no_axes_and_adds(tmp_path):
     path = made(tmp_path / "uses.db")
     _ = engine_in(path, "natural").protect(list(ROWS))[0]
     with closing(sqlite3.connect(path)) as connection:
-        for table in ("cells", "grids"):
+        for table in ("cells", "grids", "seeded"):
             connection.execute(f"DROP TABLE {table}")
         for column in ("axes", "precisions"):
             connection.execute(f"ALTER TABLE channels DROP COLUMN {column}")

@@ -235,7 +235,7 @@ def test_a_copy_that_is_used_next_to_its_original_is_noticed(path):
     engine_in(copied)  # it was moved
 
 
-OLD = (  # tables of the version before
+OLD = (  # tables of the second version
     "CREATE TABLE key (key BLOB NOT NULL, double INTEGER NOT NULL) STRICT",
     "CREATE TABLE channels (id INTEGER PRIMARY KEY, law TEXT NOT NULL, ratios BLOB NOT NULL, "
     "planned INTEGER NOT NULL DEFAULT 1, accepted REAL) STRICT",
@@ -249,7 +249,7 @@ OLD = (  # tables of the version before
 )
 
 
-def test_a_ledger_of_the_version_before_goes_on_with_its_counts(path, tmp_path):
+def test_a_ledger_of_an_earlier_version_goes_on_with_its_counts(path, tmp_path):
     new = tmp_path / "new.db"
     engine = engine_in(new, classes=20)
     by_record(engine.protect(batches(DATA)))
@@ -283,7 +283,7 @@ def test_a_ledger_of_a_newer_version_and_one_that_others_write_to_are_refused_by
         with pytest.raises(GuaranteeError, match=f"ledger = {path}: database is locked, so no use can be counted"):
             _ = late.protect(DATA)[0]
     assert looks(path) == [1]
-    executed(path, "PRAGMA user_version = 5")
+    executed(path, "PRAGMA user_version = 6")
     before = path.read_bytes()
     with pytest.raises(GuaranteeError, match=f"ledger = {path}: the file is of another version"):
         engine_in(path)

@@ -46,6 +46,7 @@ EQUAL_RECORDS = "which records are equal"
 PUBLIC_ARE_OTHERS = (
     "are others than the protected ones: equal ones, of which there are many among them, cannot show it"
 )
+EARLIER_SEEDS = "uses that an earlier version counted, if a seed repeats their noise"
 OWN_NOISE = "the noise itself, a statistic of these records"
 INDEPENDENT = {
     "record": "records are taken as independent of each other, and views of one record are not known",

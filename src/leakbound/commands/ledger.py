@@ -32,7 +32,7 @@ def new(path: _PathArgument) -> None:
 
 
 def show(path: _PathArgument) -> None:
-    """Show since when a ledger counts, how many runs and records, and how often which channels were used.
+    """Show since when a ledger counts, how many runs and records, which channels were used, and where noise is seeded.
 
     Example: leakbound ledger show uses.db
     """
@@ -46,5 +46,5 @@ def show(path: _PathArgument) -> None:
             f"{mechanism.name} noise, at most {in_nats(upper_bound(mechanism.nats(1)))} a use: {records} records, "
             f"at most {most} uses of one"
         )
-    lines.append(opened.about_labels())
+    lines += [opened.about_noise(), opened.about_labels()]
     sys.stdout.write("\n".join(lines) + "\n")

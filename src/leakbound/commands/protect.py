@@ -46,6 +46,11 @@ _ONE_OF_BOTH = (
 _SEEDED = (
     "THE NOISE IS SEEDED: whoever knows or tries the seed subtracts it; omit --seed to protect real records"
 )
+_NOTED = "{ledger} notes this for good, so that no copy of these records has a bound in it: try seeds without --ledger"
+_SEEDED_BEFORE = (
+    "{ledger} also counts uses of these records with NOISE FROM A SEED: whoever knows or tries it subtracts it, and "
+    "no noise that is added later hides these records, so that no bound holds"
+)
 
 
 def protect(
@@ -191,6 +196,10 @@ def _warn_of_noise(engine: ChannelEngine, private: Collection, seed: int | None)
         )
     if seed is not None:
         own_records.warn(f"--seed {seed}: {_SEEDED}", _SEEDED)
+        if engine.ledger is not None:
+            own_records.warn(_NOTED.format(ledger=engine.ledger.name))
+    elif not engine.leakage().secure:
+        own_records.warn(_SEEDED_BEFORE.format(ledger=engine.ledger and engine.ledger.name))
 
 
 def _make_engine(
@@ -376,7 +385,7 @@ def _copies_statement(
         labels = "uncounted" if private.classes or engine.released_uncounted_labels else "none"
     unit: Any = "owner" if leakage.owned else "record"
     group = max(group, leakage.group or 1)  # owners that another run of the ledger has named
-    facts: dict[str, Any] = {"secure": engine.secure, "labels": labels, "unit": unit, "group": group}
+    facts: dict[str, Any] = {"secure": leakage.secure, "labels": labels, "unit": unit, "group": group}
     facts["uncovered"] = leakage.uncovered + ((EQUAL_RECORDS,) if copies else ())
     if engine.calibrate_to_own:  # all digits would identify the records
         return state("the noisy copies", added=rounded_up(leakage.joint), **facts)
@@ -388,6 +397,7 @@ def _assumptions(
 ) -> Iterator[str]:
     """Yield what the numbers rest on, one sentence each."""
     moments = engine.calibration.moments
+    leakage = engine.leakage()
     count = moments.count
     uses = engine.target.uses or 1
     if public is None:
@@ -402,7 +412,7 @@ def _assumptions(
     if few := own_records.shrinkage_note(moments):
         yield few
     yield "the squared error is the least for Gaussian records alone; for images another estimate can err less"
-    planned = f"of the {uses} that are planned " if uses > 1 and not engine.leakage().owned else ""
+    planned = f"of the {uses} that are planned " if uses > 1 and not leakage.owned else ""
     if engine.ledger is None:
         yield f"this is one noisy copy {planned}of each record: whoever sees another one, with new noise, learns more"
     else:
@@ -424,7 +434,7 @@ def _assumptions(
     if private.scale is not None:
         by = "public records" if public is not None else "records themselves"
         yield f"values were standardized by mean and standard deviation of the {by}, and brought back into their units"
-    if engine.leakage().owned:
+    if leakage.owned:
         yield "owners are named rightly: nats of all records of an owner are added up, whatever these have in common"
     else:
         yield "each person is there once: what several records of one person reveal adds up: --owner"
@@ -438,13 +448,15 @@ def _assumptions(
     }[private.kind]
     if not engine.secure:
         yield _SEEDED
+    elif not leakage.secure:
+        yield _SEEDED_BEFORE.format(ledger=engine.ledger and engine.ledger.name)
 
 
 def _text(statement: dict[str, Any], out: Path) -> str:
     """Write the statement for people."""
     channel, leakage, written = (statement[name] for name in ("channel", "leakage", "written"))
     std = channel["std"]
-    seeded = statement["noise"] == "seeded"
+    secret = statement["statement"]["secure"]
     label = leakage["label"]
     by_label = "the label is not counted" if label is None else f"{upper_bound(label)} by the label"
     errs = "after several channels is not computed; it errs by less than after one"
@@ -469,7 +481,7 @@ def _text(statement: dict[str, Any], out: Path) -> str:
         f"noise            {channel['shape']}, {statement['noise']}, standard deviation "
         f"{std['root_mean_square']:.4g} ({std['least']:.4g} to {std['largest']:.4g}), {channel['units']}",
         f"leakage          {statement['statement']['sentence']}",
-        *(["no bound         the numbers below would hold if the noise were secret"] if seeded else []),
+        *(["no bound         the numbers below would hold if the noise were secret"] if not secret else []),
         f"by parts         {in_nats(upper_bound(leakage['values'], 6))} by the values, {by_label}",
         *planned,
         f"reconstruction   the best linear estimate {errs}, guessing the mean by {leakage['mse_mean']:.4g}",

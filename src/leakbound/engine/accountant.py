@@ -59,7 +59,8 @@ class Account:
         group: Most records of an owner, whose bounds are about all of them together. None if records have no
             owners, and are taken as independent of each other.
         uncovered: What of the release the bounds do not cover.
-        secure: Whether no seed repeats the noise. Otherwise the numbers would be bounds if it were secret.
+        secure: Whether no seed repeats the noise of any of these uses. Otherwise the numbers would be bounds if all
+            of it were secret.
 
     Example:
         >>> from leakbound.channels import Natural, population_moments
@@ -105,15 +106,15 @@ class Account:
         words += [] if self.secure else [IF_SECRET]
         return separator.join([name, *(word.replace("_", separator) for word in words)])
 
-    def statement(self, *, secure: bool) -> Statement:
+    def statement(self, *, secure: bool = True) -> Statement:
         """State what values computed from the noisy records reveal.
 
         Args:
-            secure: Whether no seed repeats the noise.
+            secure: Whether no seed repeats the noise, also if the account knows of none.
         """
         return state(
             "values computed from the noisy records",
-            secure=secure,
+            secure=secure and self.secure,
             labels="uncounted" if self.labels is None else self.labels,
             added=self.record - (self.labels or 0.0),
             unit="owner" if self.owned else "record",
@@ -448,6 +449,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     one_use = engine.nats(1)
     together = engine.nats(uses)
     account = engine.leakage()
+    secure = account.secure  # also of what else its ledger counts
     yield (
         f"{target} by {calibration.channel.shape} noise, {engine.noise}, {'secure' if engine.secure else 'seeded'}"
     )
@@ -460,14 +462,14 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         labels = engine.labels.nats
         said = state(
             f"the noisy values of {of}",
-            secure=engine.secure,
+            secure=secure,
             labels="uncounted" if account.labels is None else records * (labels or 0.0),
             added=nats,
             unit="record" if records == 1 else "owner",
             group=records,
             uncovered=account.uncovered,
         )
-        return said.sentence if engine.secure else f"{said.release}: {said.short}"
+        return said.sentence if secure else f"{said.release}: {said.short}"
 
     yield planned_line("one use", one_use)
     if frozen:
@@ -480,7 +482,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
     if target.records > 1:
         yield planned_line("these uses of each record of an owner", target.records * together, target.records)
     if account.uses or account.record:
-        yield f"so far: {account.statement(secure=engine.secure).sentence}"
+        yield f"so far: {account.statement().sentence}"
     if (revealed := account.joint) > target.records * together * (1.0 + _ROUNDING):
         amount = in_nats(upper_bound(revealed, 6))
         yield f"by now {amount} of a record are revealed, more than the other lines are about"
@@ -493,7 +495,7 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         )
     error = calibration.linear_error(uses)
     blind = calibration.linear_error(0)
-    yield f"after {planned}, {_AVERAGE}{'' if engine.secure else ', if the noise were secret'}:"
+    yield f"after {planned}, {_AVERAGE}{'' if secure else ', if the noise were secret'}:"
     yield (
         f"  without the label, the best linear estimate errs by {error:.4g} squared per value; guessing the mean errs "
         f"by {blind:.4g}"
@@ -529,7 +531,8 @@ def assumptions(engine: Any) -> Iterator[str]:
         yield f"the calibration records {PUBLIC_ARE_OTHERS}"
     if engine.calibrate_to_own:
         yield "the channel is a statistic of the records that it protects: what it reveals of them is not counted"
-    if engine.leakage().owned:
+    account = engine.leakage()
+    if account.owned:
         yield "owners are named rightly: nats of all records of an owner are added up, whatever these have in common"
     else:
         yield (
@@ -553,6 +556,11 @@ def assumptions(engine: Any) -> Iterator[str]:
         yield f"released without noise and not counted, as allowed: {', '.join(map(repr, uncounted))}"
     if not engine.secure:
         yield "NOISE IS SEEDED: whoever knows or tries the seed subtracts it; leave seed out to protect real records"
+    elif not account.secure:
+        yield (
+            f"{engine.ledger or 'the ledger'} also counts uses of these records with NOISE FROM A SEED, which whoever "
+            "knows or tries it subtracts: no noise that is added later hides them, so that no bound holds"
+        )
 
 
 def _label_assumption(labels: Any) -> str:

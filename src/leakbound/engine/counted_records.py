@@ -135,6 +135,7 @@ class SavedCollection:
         labels: Labels that they released.
         owners: Record and owner of those that have one.
         cells: Record and cell that it lies in, of those that are compared.
+        seeded: Records with noise from a seed, each with 1, or with 0 if nobody has noted whether it is.
         copies: Frozen copies by record.
     """
 
@@ -144,6 +145,7 @@ class SavedCollection:
     labels: list[Label]
     owners: list[tuple[int, int]]
     cells: list[tuple[int, int]]
+    seeded: list[tuple[int, int]]
     copies: dict[int, Float[Tensor, "1 1 d"]]
 
     @classmethod
@@ -164,15 +166,17 @@ class SavedCollection:
             for name in ("digests", "labels", "owners", "cells")
         )
         uses = tensors["uses"].numpy().copy()
-        (size,), copied, labelled, owned, celled = (
-            tensors[name].tolist() for name in ("size", "copied", "labelled", "owned", "celled")
+        (size,), copied, labelled, owned, celled, seeded, unknown = (
+            tensors[name].tolist()
+            for name in ("size", "copied", "labelled", "owned", "celled", "seeded", "unknown")
         )
         nats = tensors["nats"]
         places = set(range(len(uses)))
         whole = len(np.unique(digests, axis=0)) == len(digests) == len(uses) <= size and bool(
             (uses >= 1).all()
         )
-        whole &= len(labelled) == len(labels) == len(nats) and {*labelled, *owned, *celled} <= places
+        whole &= len(labelled) == len(labels) == len(nats)
+        whole &= {*labelled, *owned, *celled, *seeded, *unknown} <= places
         whole &= (
             len(owned) == len(owners)
             and len(celled) == len(cells)
@@ -182,6 +186,8 @@ class SavedCollection:
         if not whole or (needs_copies and len(copied) != len(uses)):
             raise ValueError("counts, labels, owners or copies are not those of records that were used")
         records = digests[:, 0].tolist()
+        if "seeded" not in state:  # an earlier version did not note it
+            unknown = [*places]
         return cls(
             size,
             digests,
@@ -192,6 +198,7 @@ class SavedCollection:
             ],
             [(records[at], owner) for at, owner in zip(owned, owners[:, 0].tolist(), strict=True)],
             [(records[at], cell) for at, cell in zip(celled, cells[:, 0].tolist(), strict=True)],
+            [(records[at], sure) for sure, noted in ((1, seeded), (0, unknown)) for at in noted],
             {records[at]: copy.clone() for at, copy in zip(copied, tensors["copies"], strict=True)},
         )
 
@@ -222,7 +229,10 @@ def collection_state(
         "size": torch.tensor([size]),
         "digests": torch.from_numpy(digests.astype("<i8").view(np.uint8).reshape(-1, WORD)),
         "uses": torch.from_numpy(uses.copy()),
+        "seeded": torch.tensor([places[record] for record, sure in rows.seeded if sure], dtype=torch.int64),
     }
+    if unknown := [places[record] for record, sure in rows.seeded if not sure]:
+        state["unknown"] = torch.tensor(unknown)
     if rows.labels:
         state |= {
             "labelled": torch.tensor([places[record] for record, _, _ in rows.labels]),
@@ -249,7 +259,9 @@ def _parts(state: Mapping[str, Any], width: int) -> dict[str, Tensor]:
         ValueError: If one has another type, or rows of another shape.
     """
     kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
-        **dict.fromkeys(("size", "uses", "labelled", "copied", "owned", "celled"), (torch.int64, ())),
+        **dict.fromkeys(
+            ("size", "uses", "labelled", "copied", "owned", "celled", "seeded", "unknown"), (torch.int64, ())
+        ),
         **dict.fromkeys(("digests", "labels", "owners", "cells"), (torch.uint8, (WORD,))),
         "nats": (torch.float64, ()),
         "copies": (torch.float32, (1, 1, width)),

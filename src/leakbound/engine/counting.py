@@ -310,6 +310,7 @@ class Counter:
             check,
             releases=request.releases,
             once=self.plan.once,
+            seeded=self.plan.seeded,
             labels=request.labels,
             owners=request.owners,
             cells=request.cells,
@@ -362,6 +363,11 @@ class Counter:
             return len(self.plan.over_limit(after)) > 0
 
         return bisect_left(range(1, 1 + self.plan.most), True, key=ends)
+
+    def seeded(self) -> tuple[int, int]:
+        """Count the records with noise from a seed, and those of which nobody has noted whether they have it."""
+        self._read_unknown()
+        return self.ledger.seeded(self._records())
 
     def _records(self) -> Int[np.ndarray, " records"]:
         """List the words of all records that are known, each once."""
@@ -466,13 +472,20 @@ class Counter:
         self.identity = identity
 
     def _rows_of(self, states: Sequence[SavedCollection]) -> Rows:
-        """Return the rows of the ledger that states of collections hold."""
+        """Return the rows of the ledger that states of collections hold.
+
+        A file has noted itself what it counts.
+        """
+        seeded = [pair for state in states for pair in state.seeded if pair[1] or self.ledger.path is None]
+        if self.plan.seeded:
+            seeded = [(record, 1) for state in states for record in state.digests[:, 0].tolist()]
         return Rows(
             (self.plan.mechanism,),
             [row for state in states for row in state.rows(self.plan.frozen)],
             [label for state in states for label in state.labels],
             [pair for state in states for pair in state.owners],
             [pair for state in states for pair in state.cells],
+            seeded,
         )
 
     def _assign_digests(

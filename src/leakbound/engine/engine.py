@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from leakbound import __version__
 from leakbound.accounting.sheet import Release, StatedData, sheet
-from leakbound.accounting.statement import EQUAL_RECORDS, OWN_NOISE
+from leakbound.accounting.statement import EARLIER_SEEDS, EQUAL_RECORDS, OWN_NOISE
 from leakbound.channels.observed import OwnCapacity
 from leakbound.channels.randomized_response import RandomizedResponse
 from leakbound.channels.shapes import shape_named
@@ -571,6 +571,7 @@ class ChannelEngine:
     def accountant(self) -> LeakageAccountant:
         """Make an accountant of all uses so far, to which uses of other channels can be added."""
         uses, fresh_uses, others, labels, distinct, groups = self._counter.columns()
+        seeded, unknown = self._counter.seeded()
         calibration = self.calibration
         accountant = LeakageAccountant(
             calibration.moments,
@@ -579,9 +580,10 @@ class ChannelEngine:
             uncovered=(
                 *((OWN_NOISE,) if self.calibrate_to_own else ()),
                 *((EQUAL_RECORDS,) if self._counter.shows_equal else ()),
+                *((EARLIER_SEEDS,) if unknown else ()),
                 *self._counter.ledger.uncovered(),
             ),
-            secure=self.secure,
+            secure=self.secure and not seeded,
         )
         if np.isfinite(labels).all() and (self.labels.nats is not None or labels.any()):
             accountant.add_labels(nats=labels)
@@ -621,7 +623,7 @@ class ChannelEngine:
 
     @property
     def secure(self) -> bool:
-        """True if no seed repeats the noise."""
+        """True if no seed repeats the noise of this engine. For all uses in its ledger, see :meth:`leakage`."""
         return self._seed is None
 
     def write_statement(
@@ -656,7 +658,7 @@ class ChannelEngine:
             raise GuaranteeError(f"{page}: nothing was released yet, so there is nothing to state")
         digits, of = digest(Path(data)) if Path(data).exists() else (None, "")
         facts = sheet(
-            {release: account.statement(secure=self.secure)},
+            {release: account.statement()},
             StatedData(str(data), *self._counter.released(), digits, of),
             Release(release, sees=sees, limit=str(self.target)),
             version=__version__,

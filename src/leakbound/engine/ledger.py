@@ -10,6 +10,10 @@ Uses and labels lie under the record, and an owner is a list of records. Whateve
 for the owner, also what they went through before anybody named one. How records of an owner depend on each other
 is not known, so their nats are added, which bounds what they reveal together whatever they have in common.
 
+Records with noise from a seed stay noted, whatever noise they have later: whoever knows or tries the seed
+subtracts it. Versions before the fifth did not note it. What they counted is of unknown origin, unless the name
+of a channel says that a seed repeats its copies.
+
 64 bits of a digest stand for a record. Two of a million records agree in them with a probability of 3·10⁻⁸.
 They then count as one record, whose stated nats are those of both.
 """
@@ -47,7 +51,7 @@ _APPLICATION = 0x6C65616B  # "leak", in the header of the file
 _WAIT = 60.0  # seconds for other processes
 _AT_ONCE = 512  # records in one statement
 _SCHEDULES = 4096  # whose nats are kept
-_FORMAT = 4
+_FORMAT = 5
 _USES = (
     "CREATE TABLE uses (record INTEGER NOT NULL, channel INTEGER NOT NULL, count INTEGER NOT NULL, "
     "releases INTEGER NOT NULL CHECK (count BETWEEN 0 AND releases), PRIMARY KEY (record, channel)) "
@@ -66,6 +70,9 @@ _CELLS = (  # by which near copies are found
     "CREATE INDEX cells_of ON cells (record)",
     "CREATE TABLE grids (width INTEGER PRIMARY KEY, mean BLOB NOT NULL, axes BLOB NOT NULL) STRICT",
     f"PRAGMA application_id = {_APPLICATION}",
+)
+_SEEDED = (  # records with noise from a seed, or, if that is not sure, with uses of versions that did not note it
+    "CREATE TABLE seeded (record INTEGER PRIMARY KEY, sure INTEGER NOT NULL) STRICT",
     f"PRAGMA user_version = {_FORMAT}",
 )
 _CHANNELS = (
@@ -81,11 +88,17 @@ _TABLES = (
     "INSERT INTO total VALUES (0, 0)",
     *_ABOUT,
     *_CELLS,
+    *_SEEDED,
 )
 _AXES = (
     "ALTER TABLE channels ADD COLUMN axes TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE channels ADD COLUMN precisions BLOB",
     *_CELLS,
+)
+_UNKNOWN_SEEDS = (
+    *_SEEDED,
+    "INSERT INTO seeded SELECT record, max(law GLOB '*, frozen, *') FROM uses JOIN channels ON channel = id "
+    "GROUP BY record",
 )
 _FROM_SECOND = (
     *_ABOUT,
@@ -104,6 +117,7 @@ _RAISE_USES = (
     "INSERT INTO uses VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET count = max(count, excluded.count), "
     "releases = max(releases, excluded.releases)"
 )
+_NOTE_SEEDED = "INSERT INTO seeded VALUES (?, ?) ON CONFLICT DO UPDATE SET sure = max(sure, excluded.sure)"
 _RECORDS = "SELECT record FROM uses UNION SELECT record FROM labels"
 _TOTALS_AGREE = (
     "SELECT (SELECT ifnull(sum(count), 0) FROM uses) = uses "
@@ -127,6 +141,7 @@ class Rows:
         labels: Released labels.
         owners: Record and owner of each row.
         cells: Record and word of each cell that it lies in.
+        seeded: Records with noise from a seed, each with 1, or with 0 if nobody has noted whether it is.
     """
 
     mechanisms: tuple[Mechanism, ...]
@@ -134,6 +149,7 @@ class Rows:
     labels: Sequence[Label] = ()
     owners: Sequence[tuple[int, int]] = ()
     cells: Sequence[tuple[int, int]] = ()
+    seeded: Sequence[tuple[int, int]] = ()
 
 
 class Ledger:
@@ -223,7 +239,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Ledger:
-        """Open the ledger in a file. That of the version before is brought to this one.
+        """Open the ledger in a file. That of an earlier version, from the second on, is brought to this one.
 
         Raises:
             GuaranteeError: If there is none, or the file is of something else, damaged, open to other
@@ -476,6 +492,30 @@ class Ledger:
         numbers = {record: max(map(len, of_owners)) for record, of_owners in siblings.items()}
         return np.array([numbers.get(record, 0) for record in records.tolist()], np.int64)
 
+    def seeded(self, records: Int[np.ndarray, " records"] | None = None) -> tuple[int, int]:
+        """Count the records with noise from a seed, and those with uses of which nobody has noted whether it is.
+
+        Args:
+            records: The records, with which all others of their owners are counted. Default: all.
+        """
+        with self._transaction() as connection:
+            query = "SELECT count(*), ifnull(sum(sure), 0) FROM seeded"
+            noted, sure = connection.execute(query).fetchone()
+            if noted and records is not None:
+                keys = np.unique(records).tolist()
+                every = {*keys, *chain(*chain(*self._siblings(connection, keys).values()))}
+                counts = self._select(connection, f"{query} WHERE record", [*every])
+                noted, sure = map(sum, zip((0, 0), *counts, strict=True))
+        return sure, noted - sure
+
+    def about_noise(self) -> str:
+        """Say how many records have noise from a seed, and of how many nobody has noted it."""
+        seeded, unknown = self.seeded()
+        return (
+            f"noise is from a seed, which whoever knows or tries it subtracts, in uses of {seeded} records; uses of "
+            f"{unknown} others were counted by a version that did not note it"
+        )
+
     def charge(
         self,
         number: int,
@@ -485,6 +525,7 @@ class Ledger:
         *,
         releases: Int[np.ndarray, " records"] | None = None,
         once: bool = False,
+        seeded: bool = False,
         labels: Sequence[Label] = (),
         owners: Sequence[tuple[int, int]] = (),
         cells: Sequence[tuple[int, int]] = (),
@@ -498,6 +539,7 @@ class Ledger:
             check: Called with the exposure of the records after this charge. Raises where that is too much.
             releases: All uses of each, those of a frozen copy included. Default: ``counts``.
             once: Whether all runs show the same noisy copy of a record, so that they use it once together.
+            seeded: Whether a seed repeats the noise, which is noted for good.
             labels: Labels that are released with them. One that was released before is not counted again.
             owners: Records with their owners. A record of two owners counts for both.
             cells: Records with the cells that they lie in. Another record in one of these is warned of.
@@ -524,6 +566,8 @@ class Ledger:
                 values = ",".join([f"(?, {number}, ?, ?)"] * len(chunk))
                 statement = _CHARGE_USES.format(values=values, count=count)
                 after.update(connection.execute(statement, [*chain(*chunk)]).fetchall())
+            if seeded:
+                connection.executemany(_NOTE_SEEDED, [(record, 1) for record in keys])
             # Whether they fit into the plan. If not, all of this is undone.
             exposure = self._read_exposure(connection, number, keys, after)
             check(exposure)
@@ -550,18 +594,20 @@ class Ledger:
             labels = self._select(connection, "SELECT * FROM labels WHERE record", keys)
             owners = self._select(connection, "SELECT * FROM owners WHERE record", keys)
             cells = self._select(connection, "SELECT record, cell FROM cells WHERE record", keys)
+            seeded = self._select(connection, "SELECT * FROM seeded WHERE record", keys)
             self._read_mechanisms(connection)
         numbers = sorted({channel for _, channel, _, _ in uses})
         mechanisms = tuple(self._mechanisms[number] for number in numbers)
         uses = [(record, numbers.index(channel), *counts) for record, channel, *counts in uses]
-        return Rows(mechanisms, uses, labels, owners, cells)
+        return Rows(mechanisms, uses, labels, owners, cells, seeded)
 
     def merge(self, rows: Rows, repeated: Int[np.ndarray, " records"] | None = None) -> None:
         """Raise the counts of records to those of some rows.
 
         Args:
             rows: The rows.
-            repeated: Records whose noise repeats, so that their uses of these channels are forgotten before.
+            repeated: Records whose noise repeats, so that their uses of these channels are forgotten before. That it
+                is from a seed stays noted.
         """
         keys = sorted({row[0] for row in rows.uses} | {*(() if repeated is None else repeated.tolist())})
         query = "SELECT record, sum(count) FROM uses WHERE record"
@@ -574,6 +620,7 @@ class Ledger:
             uses = [(record, numbers[place], *counts) for record, place, *counts in rows.uses]
             connection.executemany(_RAISE_USES, uses)
             connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", rows.owners)
+            connection.executemany(_NOTE_SEEDED, rows.seeded)
             self._note_cells(connection, rows.cells)
             new = connection.executemany(
                 "INSERT OR IGNORE INTO labels VALUES (?, ?, ?)", rows.labels
@@ -747,7 +794,7 @@ class Ledger:
         """Read what a file says of itself, and refuse one that is not whole."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != _APPLICATION or version not in (2, 3, _FORMAT):
+        if application != _APPLICATION or version not in (2, 3, 4, _FORMAT):
             advice = "a database of something else: give another one"
             if application == _APPLICATION:
                 advice = "of another version of leakbound: go on with that, as this one cannot add its uses"
@@ -764,9 +811,8 @@ class Ledger:
             about = (self.number, f"before {self.since}", key)
             connection.execute("INSERT INTO about VALUES (?, ?, ?)", about)
             connection.execute("INSERT INTO runs SELECT NULL, ? FROM total WHERE uses > 0", (about[1],))
-        if version < _FORMAT:
-            for statement in _AXES:
-                connection.execute(statement)
+        for statement in (*(_AXES if version < 4 else ()), *(_UNKNOWN_SEEDS if version < _FORMAT else ())):
+            connection.execute(statement)
         self.number, self.since, self.key = connection.execute("SELECT * FROM about").fetchone()
 
     def _note_place(self) -> None:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from leakbound.accounting.leakage import Exposure
-from leakbound.accounting.statement import OWN_NOISE, state
+from leakbound.accounting.statement import EARLIER_SEEDS, OWN_NOISE, state
 from leakbound.channels.shapes import shape_named
 from leakbound.engine import saved
 from leakbound.engine.calibrations import (
@@ -501,6 +501,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             check,
             releases=counts,
             once=plan.once,
+            seeded=plan.seeded,
             owners=self._identity.owner_pairs(rows, owners),
             cells=self._identity.cell_pairs(rows, near),
         )
@@ -542,8 +543,11 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """
         ledger = self._common_ledger()
         uncovered = [_AROUND]
+        secure = self._seed is None
         if not ledger.foreign:
-            uncovered += ledger.uncovered()
+            seeded, unknown = ledger.seeded()
+            secure &= not seeded
+            uncovered += [*([EARLIER_SEEDS] if unknown else []), *ledger.uncovered()]
         if self.auxiliary is None:
             uncovered.append(OWN_NOISE)
         counted = ""
@@ -559,7 +563,7 @@ class Channel(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             group = int(np.unique(owners, return_counts=True)[1].max())
         return state(
             f"all noisy copies of rows{counted}",
-            secure=self._seed is None,
+            secure=secure,
             labels="uncounted" if labels is None else labels,
             added=values,
             unit="owner" if owned else "record",
