@@ -284,8 +284,8 @@ BUGS = {
         "test_epsilon_refuses_events_it_was_not_derived_for",
     ),
     "accountant told half of the sample rate": (
-        "get_optimizer_hook_fn(sample_rate=self._rate)",
-        "get_optimizer_hook_fn(sample_rate=0.5 * self._rate)",
+        "mechanism = (self._client.level, self._rate, self._steps, ",
+        "mechanism = (self._client.level, 0.5 * self._rate, self._steps, ",
         "test_epsilon_equals_the_accountant_called_on_its_own[rdp-RDPAccountant]",
     ),
     "fresh noise accounted as frozen": (

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -258,22 +259,16 @@ def _history_epsilon(
     except ModuleNotFoundError as error:
         message = "ε is computed by opacus, which is not installed: pip install 'leakbound[workflow]'"
         raise ModuleNotFoundError(message, name=error.name) from error
-    if rows > 1:
-        return _group_epsilon(totals, rows, delta, orders)
+    if rows > 1 or accountant == "rdp":
+        return _epsilon_by_orders(totals, rows, delta, orders)
     opacus_accountant = create_accountant(mechanism=accountant)
     done = [(*kind, steps) for kind, steps in totals.items()]
     opacus_accountant.load_state_dict({"history": done, "mechanism": accountant})
-    options = {} if orders is None else {"alphas": list(orders)}
     # prv takes ln(1 − q) of every rate q, and uses none at q = 1.
-    with warnings.catch_warnings(), np.errstate(divide="ignore"):
-        # At an end of the range of orders ε is still a valid bound, only not the tightest.
-        warnings.filterwarnings("ignore", message="Optimal order is the")
+    with np.errstate(divide="ignore"):
         try:
-            # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
-            return max(0.0, float(opacus_accountant.get_epsilon(delta=delta, **options)))
+            return max(0.0, float(opacus_accountant.get_epsilon(delta=delta)))
         except ValueError as error:
-            if accountant != "prv":
-                raise
             bound = _history_epsilon(history, delta, "rdp")
             holds = bound_text(bound, digits=4) if math.isfinite(bound) else "inf"
             raise ValueError(
@@ -343,27 +338,43 @@ def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, ord
     return max(0.0, float(max(both)) / (order - 1.0))
 
 
-def _group_epsilon(
+def _epsilon_by_orders(
     totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: Sequence[float] | None
 ) -> float:
-    """Compute ε of Gaussian mechanisms for a record that stands several times in the data, by Rényi orders.
+    """Compute ε of Gaussian mechanisms, each with its number of steps, by Rényi orders, Opacus' own by default.
 
     It is ∞ where no order has a divergence that was computed.
     """
     from opacus.accountants import RDPAccountant
     from opacus.accountants.analysis.rdp import get_privacy_spent
 
-    every = {
-        order: sum(steps * group_divergence(*kind, rows, order) for kind, steps in totals.items())
-        for order in orders or RDPAccountant.DEFAULT_ALPHAS
-    }
-    finite = {order: divergence for order, divergence in every.items() if math.isfinite(divergence)}
-    if not finite:
+    tried = tuple(orders or RDPAccountant.DEFAULT_ALPHAS)
+    parts = (steps * _step_divergences(*kind, rows, tried) for kind, steps in totals.items())
+    divergences = sum(parts, np.zeros(len(tried)))
+    computed = np.isfinite(divergences)
+    if not computed.any():
         return math.inf
     with warnings.catch_warnings():
+        # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        epsilon_spent, _ = get_privacy_spent(orders=[*finite], rdp=[*finite.values()], delta=delta)
+        epsilon_spent, _ = get_privacy_spent(
+            orders=np.array(tried)[computed], rdp=divergences[computed], delta=delta
+        )
+    # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
     return max(0.0, float(epsilon_spent))
+
+
+# A training states ε at each point of its curves, and so does a batch of an engine: only the steps are others.
+@lru_cache(maxsize=256)
+def _step_divergences(
+    noise_multiplier: float, sample_rate: float, rows: int, orders: tuple[float, ...]
+) -> Float[np.ndarray, " orders"]:
+    """Compute Rényi divergences of one step, for a record that stands once in the data by Opacus."""
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    if rows > 1:
+        return np.array([group_divergence(noise_multiplier, sample_rate, rows, order) for order in orders])
+    return compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=list(orders))
 
 
 def _check(**values: float | int | None) -> None:

@@ -26,7 +26,7 @@ from leakbound_lab.training.request import TrainingRequest, initial_network
 
 logger = logging.getLogger("leakbound")
 _DIGEST_BYTES = 32
-_FORM = 6  # of what learners keep; a checkpoint of another one is not read
+_FORM = 7  # of what learners keep; a checkpoint of another one is not read
 _SCALARS = ("model", "level", "rounds", "batch_size", "seed", "privacy_noise", "slug")
 
 

@@ -93,7 +93,6 @@ class CorrelatedLearner(PrivateStackLearner):
         step: Any = request.client
         self._correlated = CorrelatedNoise(step.noise_factor)
         self._noise_shape = None  # noise waits for the sums: it needs that of earlier steps
-        self._steps_taken = 0
 
     def _batches_of(self, replica: int) -> CyclicBatches:
         """Return the cyclic batches of a replica."""
@@ -105,7 +104,7 @@ class CorrelatedLearner(PrivateStackLearner):
         drawn = self._batches.draw()
         self._pass(drawn)
         self._update(self._noisy(self._sums[drawn.shape[1]]))
-        self._steps_taken += 1
+        self._steps += 1
 
     def _noisy(self, sums: list[Tensor]) -> list[Tensor]:
         """Add the next noise to the sums of a step, on a grid if it is secure."""
@@ -123,7 +122,7 @@ class CorrelatedLearner(PrivateStackLearner):
     def metrics(self) -> dict[str, float]:
         """Return ε of all uploads so far, at the δ of the defense, for a record with all its copies or an owner."""
         defense = self._client.defense
-        event = self.event(0, self._steps_taken)
+        event = self.event(0, self._steps)
         spent = poisson_epsilon(*gaussian_steps(event), defense.delta, defense.accountant, rows=event.rows)
         return {"epsilon": spent}
 
@@ -146,10 +145,9 @@ class CorrelatedLearner(PrivateStackLearner):
         Without it noise begins from scratch, as by a C whose columns end there. None gets longer, so that ε holds.
         """
         past = [] if self._noise.secure else self._correlated.state()
-        return {**super().state(), "correlated": past, "taken": self._steps_taken}
+        return {**super().state(), "correlated": past}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from :meth:`state`."""
         super().restore(dict(state))
         self._correlated.restore(state["correlated"], list(self._weights.params.values()))
-        self._steps_taken = state["taken"]

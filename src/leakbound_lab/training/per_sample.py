@@ -15,14 +15,12 @@ network is large, is added outside of it.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from opacus.accountants import create_accountant
 from opacus.optimizers import DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 
@@ -116,7 +114,7 @@ class AccountedLearner:
         self._population = request.dataset.drawing.members
         self._units = unit_facts(request.dataset)
         self._rate = request.batch_size / self._population
-        self._accountant = create_accountant(self._client.defense.accountant)
+        self._steps = 0
         self._weigh = partial(self._client.record_weights, slack=SLACK)
         images, rows, self._labels = members_of(request, slots)
         # A source of its own, so that noise on gradients is the same with and without a channel.
@@ -132,19 +130,9 @@ class AccountedLearner:
 
     def metrics(self) -> dict[str, float]:
         """Return ε so far, at the δ of the defense, for a record with all its copies or an owner."""
-        if not self._accountant.history:
-            return {"epsilon": 0.0}
-        if self._client.level == 0:
-            return {"epsilon": math.inf}
-        if self._units["rows"] > 1:
-            steps = sum(count for *_, count in self._accountant.history)
-            mechanism = (self._client.level, self._rate, steps)
-            budget = self._client.defense.delta
-            return {"epsilon": poisson_epsilon(*mechanism, budget, rows=self._units["rows"])}
-        with warnings.catch_warnings():
-            # The best Rényi order lies at an end of the accountant's list: the bound holds, it may not be tight.
-            warnings.filterwarnings("ignore", message="Optimal order is the", category=UserWarning)
-            return {"epsilon": float(self._accountant.get_epsilon(self._client.defense.delta))}
+        defense = self._client.defense
+        mechanism = (self._client.level, self._rate, self._steps, defense.delta, defense.accountant)
+        return {"epsilon": poisson_epsilon(*mechanism, rows=self._units["rows"])}
 
     def event(self, slot: int, steps: int) -> PrivacyEvent:
         """Return the record of Poisson-sampled steps with clipping and noise.
@@ -161,12 +149,12 @@ class AccountedLearner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return generators and accountant, and nothing for secure noise."""
+        """Return generators and the number of steps, and nothing for secure noise."""
         return {
             "batches": self._batches.state(),
             "inputs": self._inputs.state(),
             "noise": self._noise.state(),
-            "history": list(self._accountant.history),
+            "steps": self._steps,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -174,9 +162,7 @@ class AccountedLearner:
         self._batches.restore(state["batches"])
         self._inputs.restore(state["inputs"])
         self._noise.restore(state["noise"])
-        self._accountant.load_state_dict(
-            {"history": state["history"], "mechanism": self._accountant.mechanism()}
-        )
+        self._steps = state["steps"]
 
 
 class PrivateOptimizer(DPOptimizerFastGradientClipping):
@@ -229,7 +215,6 @@ class OpacusLearner(AccountedLearner):
             expected_batch_size=request.batch_size,
             source=self._noise,
         )
-        self._optimizer.attach_step_hook(self._accountant.get_optimizer_hook_fn(sample_rate=self._rate))
         self._chunk = physical_batch(self.model, request.image_shape, request.device)
 
     @property
@@ -248,9 +233,10 @@ class OpacusLearner(AccountedLearner):
                 parameter.grad = total if parameter.grad is None else parameter.grad + total
         # Noise once on the sum, the mean over the expected batch, and the update.
         self._optimizer.step()
+        self._steps += 1
 
     def state(self) -> dict[str, Any]:
-        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
+        """Return weights, optimizer, generators and steps, and nothing for secure noise."""
         weights = dict(self.model.state_dict())  # without versions of layers, which no plain dictionary has
         return {"model": weights, "optimizer": self._optimizer.state_dict(), **super().state()}
 
@@ -306,7 +292,7 @@ class PrivateStackLearner(AccountedLearner):
             self._update(all_perturbed(self._sums[indices.shape[1]], self._std, self._noise))
         else:
             self._pass(indices, self._noise.normal(self._noise_shape))
-        self._accountant.step(noise_multiplier=self._client.level, sample_rate=self._rate)
+        self._steps += 1
 
     def _differentiate(self, indices: Tensor, noise: Tensor | None = None) -> None:
         """Compute the sums of a step (slots, width), and update the weights if noise was drawn ahead."""
@@ -340,7 +326,7 @@ class PrivateStackLearner(AccountedLearner):
         return self._weigh(norms.flatten()).view(norms.shape) * records
 
     def state(self) -> dict[str, Any]:
-        """Return weights, optimizer, generators and accountant, and nothing for secure noise."""
+        """Return weights, optimizer, generators and steps, and nothing for secure noise."""
         return {**self._weights.state(), **super().state()}
 
     def restore(self, state: dict[str, Any]) -> None:
