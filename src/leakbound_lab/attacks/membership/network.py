@@ -76,7 +76,12 @@ def white_box_scores(
     """
     return by_kind(
         [_encoded(task) for task in tasks],
-        lambda learner: (learner.held_out.shape, learner.inputs.shape, learner.widths),
+        lambda learner: (
+            learner.held_out.shape,
+            learner.inputs.shape,
+            learner.widths,
+            *(group.shape for group in learner.targets),
+        ),
         partial(_learned, config=config),
     )
 
@@ -183,23 +188,51 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
         losses = _fit(network, inputs, labels, learning, held_out, learning_rate, config, generators)
         fits.append((losses, network))
     # Each learner keeps the learning rate with the lowest held-out loss.
-    scores = []
-    for place, learner in enumerate(learners):
-        _, best = min(fits, key=lambda fit: float(fit[0][place].mean()))
-        folds = slice(place * FOLDS, (place + 1) * FOLDS)
-        scores.append(_scores(learner, best, {name: value[folds] for name, value in best.named_parameters()}))
-    return scores
+    chosen = [
+        min(range(len(fits)), key=lambda fit: float(fits[fit][0][place].mean()))
+        for place in range(len(learners))
+    ]
+    scores: dict[int, list[Float[Tensor, " _"]]] = {}
+    for number, (_, network) in enumerate(fits):
+        places = [place for place, best in enumerate(chosen) if best == number]
+        scores |= zip(places, _scores([learners[place] for place in places], network, places), strict=True)
+    return [scores[place] for place in range(len(learners))]
 
 
 @torch.no_grad()
 def _scores(
-    learner: _Encoded, network: AttackNetwork, params: dict[str, Tensor]
-) -> list[Float[Tensor, " _"]]:
-    """Score records by networks of a stack."""
-    log_odds = torch.full_like(learner.labels, torch.nan)
-    log_odds[learner.held_out] = functional_call(network, params, (learner.inputs[learner.held_out],))
-    stacked_targets = (group.expand(FOLDS, -1, -1) for group in learner.targets)
-    return [log_odds, *(functional_call(network, params, (group,)).mean(0) for group in stacked_targets)]
+    learners: Sequence[_Encoded], network: AttackNetwork, places: Sequence[int]
+) -> list[list[Float[Tensor, " _"]]]:
+    """Score the records of some learners by the networks of a stack that learned from each, all at once.
+
+    Args:
+        learners: The learners.
+        network: The stack.
+        places: Number of each of them among those that the stack learned from.
+    """
+    if not learners:
+        return []
+    device = learners[0].labels.device
+    slots = (
+        torch.tensor(places, device=device)[:, None] * FOLDS + torch.arange(FOLDS, device=device)
+    ).flatten()
+    params = {name: value.index_select(0, slots) for name, value in network.named_parameters()}
+
+    def log_odds_of(inputs: Float[Tensor, "learners _ n inputs"]) -> Float[Tensor, "learners folds n"]:
+        """Compute the log-odds of each fold's records, or of the records of all folds."""
+        stacked = inputs.expand(-1, FOLDS, -1, -1).flatten(0, 1)
+        return functional_call(network, params, (stacked,)).unflatten(0, (-1, FOLDS))
+
+    held_out = torch.stack([learner.inputs[learner.held_out] for learner in learners])
+    scores = []
+    for learner, own in zip(learners, log_odds_of(held_out), strict=True):
+        scores.append([torch.full_like(learner.labels, torch.nan)])
+        scores[-1][0][learner.held_out] = own
+    for group in zip(*(learner.targets for learner in learners), strict=True):
+        means = log_odds_of(torch.stack(group)[:, None]).mean(1)
+        for listed, mean in zip(scores, means, strict=True):
+            listed.append(mean)
+    return scores
 
 
 def _fit(
