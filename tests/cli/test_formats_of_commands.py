@@ -145,8 +145,6 @@ def test_few_records_are_spoken_of():
     np.save("mine.npy", DRAW.normal(size=(30, 200)))
     np.save("public.npy", DRAW.normal(size=(40, 200)))
     words = ("calibrate", "mine.npy", "--public", "public.npy", *TARGET, "--shape", "natural")
-    said = (
-        "40 records leave a covariance of 200 values uncertain: the noise is larger than their own covariance asks for"
-    )
+    said = "40 records of 200 values do not show how else it is spread: if more records do, less noise is enough"
     assert said in succeeded(*words).out
     assert said in json.loads(succeeded(*words, "--json").out)["few_records"]

@@ -63,7 +63,7 @@ def test_a_flat_folder_of_mixed_photos_becomes_noisy_pictures_of_one_form(place)
             assert (copy.size, copy.mode, copy.getexif()) == ((SIDE, SIDE), "RGB", {})
     assert (found["classes"], found["leakage"]["label"]) == (0, 0.0)
     assert found["leakage"]["record"] == 1e6  # as accepted
-    assert "because 30 records leave a covariance of 4800 values uncertain" in str(found["assumed"])
+    assert "because 30 records of 4800 values do not show how else it is spread" in str(found["assumed"])
 
 
 def test_noise_that_is_released_has_the_capacity_that_is_stated(place):

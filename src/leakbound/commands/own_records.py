@@ -537,8 +537,8 @@ def shrinkage_note(moments: Moments) -> str | None:
         return None
     return (
         f"{percent(moments.shrinkage)} of their variance is spread evenly over all directions, "
-        f"because {moments.count} records leave a covariance of {moments.dimension} values uncertain: the noise is "
-        "larger than their own covariance asks for, and more records allow less of it"
+        f"because {moments.count} records of {moments.dimension} values do not show how else it is spread: "
+        "if more records do, less noise is enough"
     )
 
 
