@@ -88,7 +88,7 @@ _LEDGERS: Mapping[str, Place] = {
         "leakbound.commands.ledger",
         "show",
         "",
-        "Show since when a ledger counts, how many runs and records, and how often which channels were used.",
+        "Show since when a ledger counts, in how many runs, which channels were used, and where noise is seeded.",
     ),
 }
 COMMANDS: Mapping[str, Place | Group] = {

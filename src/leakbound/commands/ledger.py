@@ -32,7 +32,7 @@ def new(path: _PathArgument) -> None:
 
 
 def show(path: _PathArgument) -> None:
-    """Show since when a ledger counts, how many runs and records, which channels were used, and where noise is seeded.
+    """Show since when a ledger counts, in how many runs, which channels were used, and where noise is seeded.
 
     Example: leakbound ledger show uses.db
     """

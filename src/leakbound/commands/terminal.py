@@ -1,6 +1,5 @@
 """Tables and progress on a terminal, for people."""
 
-import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,20 +18,26 @@ def text_table(rows: Iterable[Sequence[str]], left: int = 1) -> str:
     Returns:
         One line for each row.
     """
-    from rich.console import Console
-    from rich.table import Table
+    listed = [[(cell, _width(cell)) for cell in row] for row in rows]
+    widths = [max(width for _, width in column) for column in zip(*listed, strict=True)]
+    lines = []
+    for row in listed:
+        blanks = [" " * (widest - width) for (_, width), widest in zip(row, widths, strict=True)]
+        cells = [
+            cell + blank if place < left else blank + cell
+            for place, ((cell, _), blank) in enumerate(zip(row, blanks, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip() + "\n")
+    return "".join(lines)
 
-    headings, *cells = rows
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place < left else "right", no_wrap=True)
-    for row in cells:
-        table.add_row(*row)
-    text = io.StringIO()
-    Console(file=text, width=10_000, markup=False, emoji=False, highlight=False, force_terminal=False).print(
-        table
-    )
-    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+
+def _width(cell: str) -> int:
+    """Return the columns of a terminal that a text takes, of which some characters take two and others none."""
+    if cell.isascii():
+        return len(cell)
+    from rich.cells import cell_len  # slow import
+
+    return cell_len(cell)
 
 
 @contextmanager
