@@ -10,6 +10,7 @@ from gaussians import batches, engine_of, gaussian
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from leakbound import ChannelEngine, GuaranteeError, Leakage, RandomizedResponse
+from leakbound.engine.identity import Identity, LabelCount
 
 RESPONSE = RandomizedResponse(classes=10, keep=0.4)
 COUNT = 60
@@ -140,3 +141,33 @@ def test_labels_that_the_response_is_not_for_are_refused():
     with pytest.raises(GuaranteeError, match="the label 10: classes = 10"):
         answering().protect([(row, 10) for row in gaussian(20, 1)])
     assert str(answering(classes=10)) == str(answering())
+
+
+FORMS = {
+    "numbers": [torch.tensor(label) for label in (0, 3, 9, 3)],
+    "bytes": [torch.tensor(label, dtype=torch.uint8) for label in (0, 3, 9, 3)],
+    "truth values": [torch.tensor(label) for label in (True, False, True, True)],
+    "several types": [torch.tensor(1), torch.tensor(2, dtype=torch.uint8), torch.tensor(3), torch.tensor(4)],
+    "whole floats": [torch.tensor(float(label)) for label in (0, 3, 9, 3)],
+    "vectors": [torch.tensor([label]) for label in (0, 3, 9, 3)],
+    "one missing": [torch.tensor(0), None, torch.tensor(9), torch.tensor(3)],
+    "one too large": [torch.tensor(label) for label in (0, 3, 10, 3)],
+    "one below 0": [torch.tensor(label) for label in (0, 3, -1, 3)],
+}
+
+
+@pytest.mark.parametrize("classes", [10, None])
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_of_a_batch_are_those_of_its_records_read_alone(form, classes):
+    """Labels in the usual form are read together. Those in a list are not."""
+
+    def outcome(kind):
+        count = LabelCount(classes)
+        try:
+            listed = count.check([kind([None, label, None]) for label in FORMS[form]], (), 10)
+        except GuaranteeError as error:
+            return str(error)
+        digests = [bytes([number]) * 16 for number in range(4)]
+        return listed, repr(count.rows(digests, listed, [False] * 4, Identity(bytes(32), False)))
+
+    assert outcome(tuple) == outcome(list)

@@ -148,7 +148,8 @@ class Counter:
         def offer() -> SimpleNamespace:
             digests, labels, cells = contents()
             return SimpleNamespace(
-                names=np.array([collection.name for collection in collections], str)[which],
+                names=[collection.name for collection in collections],
+                which=which,
                 records=records,
                 contents=digests,
                 labels=labels,
@@ -239,8 +240,6 @@ class Counter:
 
     def _check_indices(self, offers: list[SimpleNamespace], digests: Int[np.ndarray, "joint 2"]) -> None:
         """Refuse collections of other sizes on other ranks, and indices that hold another record than before."""
-        names = np.concatenate([offer.names for offer in offers])
-        places = np.concatenate([offer.records for offer in offers])
         advice = f"; {_APART}" if len(offers) > 1 else ""
         for other, offer in enumerate(offers):
             for name, size in offer.sizes.items():
@@ -250,8 +249,14 @@ class Counter:
                         f"rank {other} has {size} records under the name {name!r}, this one has "
                         f"{len(collection.digests)}: {_APART}"
                     )
-        for name in dict.fromkeys(names.tolist()):
-            self.collections[name].check_same(places[names == name], digests[names == name], advice)
+        begin = 0
+        for offer in offers:
+            of_rank = digests[begin : begin + len(offer.records)]
+            begin += len(offer.records)
+            for number in dict.fromkeys(offer.which.tolist()):
+                here = offer.which == number
+                collection = self.collections[offer.names[number]]
+                collection.check_same(offer.records[here], of_rank[here], advice)
 
     def _independent_uses(
         self,
@@ -299,7 +304,7 @@ class Counter:
                 return
             at = int(np.isin(request.which, over).argmax())
             kind = int(request.which[at])
-            name = str(np.concatenate([offer.names for offer in offers])[at])
+            name = [offer.names[number] for offer in offers for number in offer.which.tolist()][at]
             index = int(np.concatenate([offer.records for offer in offers])[at])
             raise BudgetError(self._refusal(name, index, int(request.records[kind]), exposure, kind))
 

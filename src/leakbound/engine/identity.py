@@ -402,6 +402,9 @@ class LabelCount:
                 does not count.
         """
         self._records = max(self._records, records)
+        single = None if uncounted else _single_labels(rests)
+        if single is not None and all(0 <= label < (self.classes or self._records) for label in single):
+            return [[label] for label in single]
         listed = []
         for rest in rests:
             allowed = _allowed_places(rest, uncounted) if uncounted else ()
@@ -535,6 +538,20 @@ def _with_responses(whole: Any, drawn: Iterator[int], kept: Collection[Any] = ()
     if isinstance(whole, Tensor):
         return torch.tensor(answered, dtype=whole.dtype, device=whole.device).reshape(whole.shape)
     return np.array(answered, whole.dtype).reshape(whole.shape)[()]
+
+
+def _single_labels(rests: Sequence[Any]) -> list[int] | None:
+    """List the labels of records in the usual form, of which each has one in the same place. None for other forms."""
+    if {*map(type, rests)} != {tuple} or len({*map(len, rests)}) > 1:
+        return None
+    columns = [column for column in zip(*rests, strict=True) if any(part is not None for part in column)]
+    if len(columns) != 1 or not all(type(part) is Tensor and not part.ndim for part in columns[0]):
+        return None
+    labels = columns[0]
+    kinds = {(label.dtype, label.device, label.layout) for label in labels}
+    if len(kinds) > 1 or labels[0].layout is not torch.strided or not is_whole(labels[0]):
+        return None
+    return list(map(int, torch.stack(labels).tolist()))  # a truth value is a number
 
 
 def _labels(part: Any, place: Any, inside: str, classes: int | None) -> list[int]:

@@ -553,7 +553,8 @@ class Ledger:
         with self._transaction() as connection:
             if not self._run:
                 connection.execute("INSERT INTO runs VALUES (NULL, ?)", (datetime.now(UTC).isoformat(),))
-            connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", owners)
+            if owners:
+                connection.executemany("INSERT OR IGNORE INTO owners VALUES (?, ?)", owners)
             # The uses, many in one statement, as each has a price of its own.
             keys = records.tolist()
             added = int(counts.sum()) if not once else self._count_unused(connection, number, keys)
@@ -722,6 +723,8 @@ class Ledger:
 
     def _note_cells(self, connection: sqlite3.Connection, cells: Sequence[tuple[int, int]]) -> bool:
         """Note the cells that records lie in, and return whether another record lies in one of them."""
+        if not cells:
+            return False
         connection.executemany(
             "INSERT OR IGNORE INTO cells VALUES (?, ?)", [(cell, record) for record, cell in cells]
         )

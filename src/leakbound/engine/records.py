@@ -225,9 +225,10 @@ def inputs_of(records: Sequence[Any], key: Key) -> Tensor | list[Tensor]:
     dense = all(
         type(value) is Tensor and value.layout is torch.strided and not value.is_nested for value in values
     )
-    if not (dense and _of_one_form(values)):
-        values = [as_tensor(value) for value in values]
-    return as_tensor(torch.stack(values)) if _of_one_form(values) else values
+    if dense and _of_one_form(values):
+        return as_tensor(torch.stack(values))
+    values = [as_tensor(value) for value in values]
+    return torch.stack(values) if _of_one_form(values) else values
 
 
 def _of_one_form(tensors: Sequence[Tensor]) -> bool:

