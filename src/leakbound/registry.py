@@ -10,7 +10,7 @@ import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, requires
+from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -186,7 +186,13 @@ def missing(error: ModuleNotFoundError) -> str:
 @cache
 def _outside(kind: str) -> dict[str, str]:
     """Return the entries of installed packages, name to path."""
-    return {entry.name: entry.value for entry in entry_points(group=f"leakbound.{kind}")}
+    return {entry.name: entry.value for entry in _installed().select(group=f"leakbound.{kind}")}
+
+
+@cache
+def _installed() -> EntryPoints:
+    """Return the entry points of all installed packages. Each look at their folders takes 30 ms."""
+    return entry_points()
 
 
 SHAPES = Registry(
