@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.rules import Rules, alternatives
+from leakbound_lab.jobs.rules import Rules, beginnings
 from leakbound_lab.steps.job_list import job_list
 
 ROOT = Path(__file__).parents[2]
@@ -26,19 +26,21 @@ def test_each_attacked_run_has_one_list_that_names_all_of_its_attacks(made):
         assert own.references == bool(made.table.references(slug))
 
 
-def test_alternatives_are_the_given_names_and_no_others():
-    names = ["a/b/none/n1-b2", "a/b/none/n1-b20", "a/b/dpsgd-1e+02/n1-b2", "a/c/dpsgd-0.5/n0-b1", "d/b/none/n1-b2"]
-    pattern = re.compile(alternatives(names))
-    assert all(map(pattern.fullmatch, names))
-    others = [
-        "a/b/none/n1-b2000",
-        "a/b/none/n1",
-        "a/b/dpsgd-1e02/n1-b2",
-        "a/c/dpsgd-0x5/n0-b1",
-        "d/b",
-        "d/c/none/n1-b2",
-    ]
-    assert not any(map(pattern.fullmatch, others))
+def test_beginnings_are_those_of_the_names_and_of_no_others():
+    names = ["a/b/none/n1-b2", "a/b/dpsgd-1e+02/n1-b2", "a/c/dpsgd-0.5/n0-b1", "a/c/white-1e-05/n0-b1", "d/b/none/n1-b2"]
+    others = ["a/b/none/n1-b20", "a/b/dpsgd-1e02/n1-b2", "a/c/dpsgd-0x5/n0-b1", "a/c/white-1e-04/n0-b1", "d/c/none/n1-b2"]
+    pattern = re.compile(beginnings(names, others))
+    assert all(map(pattern.match, names))
+    assert not any(map(pattern.match, others))
+
+
+def test_an_expression_does_not_grow_with_the_levels_of_a_defense():
+    """Snakemake reads it again for each output of each job."""
+    few, many = ([f"a/b/natural-{level}/n4-b2" for level in range(count)] for count in (2, 200))
+    other = ["a/b/none/n4-b2", "a/b/natural-1/n0-b1"]
+    assert beginnings(few, other[:1]) == beginnings(many, other[:1])
+    assert beginnings(many, []) == ""
+    assert beginnings(other[:1], many) == r"a/b/none/"
 
 
 def test_a_job_reads_the_files_of_the_steps_that_a_rule_names(made):

@@ -19,7 +19,7 @@ from snakemake.exceptions import WorkflowError
 from leakbound.storage.files import write_text
 from leakbound_lab.config import messages, reading
 from leakbound_lab.jobs import coordination
-from leakbound_lab.jobs.rules import Rules
+from leakbound_lab.jobs.rules import RUN, Rules
 from leakbound_lab.steps.job_list import job_list, try_networks
 from leakbound_lab.steps.prepare import originals
 from leakbound_lab.steps.report import page_hash
@@ -88,7 +88,7 @@ os.environ[coordination.COORDINATOR] = str(os.getpid())
 
 wildcard_constraints:
     dataset="[a-z][a-z0-9_]*",
-    run="[a-z][a-z0-9_]*/[a-z][a-z0-9_]*/[a-z0-9_.e+-]+/n[0-9]+(-b[0-9]+)?",
+    run=RUN,
     paper="[a-z0-9]+",
     family="[a-z][a-z0-9_]*",
     channel="[a-z][a-z0-9_]*-[0-9.e+-]+",

@@ -1,15 +1,18 @@
 """Answers to what the rules of the workflow ask about the results of a configuration. They read no file."""
 
 import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from re import escape
 from typing import Any
 
 from leakbound.storage.provenance import settings_hash
 from leakbound_lab.jobs.job import Job, JobList, code_of, jobs_by_rule
 
 Wildcards = Mapping[str, str]
+RUN = "[a-z][a-z0-9_]*/[a-z][a-z0-9_]*/[a-z0-9_.e+-]+/n[0-9]+(-b[0-9]+)?"
+"""Regular expression of the names of runs: dataset, network, defense with its level, steps and batch."""
+_PARTS = re.compile("[^/-]+[/-]?")  # of a name: dataset, network, defense, level, steps, batch
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class AttackList:
     Attributes:
         attacks: Names of the attacks.
         references: Whether reference networks are trained for them.
-        runs: Regular expression of the names of these runs, and of no others.
+        runs: Regular expression of the names of these runs, and of no other run that is attacked.
     """
 
     attacks: tuple[str, ...]
@@ -118,7 +121,11 @@ class Rules:
             if rule == "attack":
                 attacks = tuple(job.settings["attack"] for job in jobs if job.step == "attack")
                 runs.setdefault((attacks, len(attacks) < len(jobs)), []).append(slug)
-        return [AttackList(*alike, alternatives(slugs)) for alike, slugs in runs.items()]
+        every = {slug for slugs in runs.values() for slug in slugs}
+        return [
+            AttackList(*alike, RUN if len(runs) == 1 else f"(?={beginnings(slugs, every.difference(slugs))}){RUN}")
+            for alike, slugs in runs.items()
+        ]
 
     def training_priority(self, wildcards: Wildcards) -> int:
         """Return the priority of a training: what comes first in the configuration is to be finished first.
@@ -165,24 +172,33 @@ class Rules:
         return lambda wildcards: {"figure": figure.id, "shows": figure.title, "caption": caption}
 
 
-def alternatives(names: list[str]) -> str:
-    r"""Write a regular expression of some names of runs, and of no others.
+def beginnings(names: Iterable[str], others: Iterable[str]) -> str:
+    r"""Write a regular expression of beginnings of paths that some runs have, and others have not.
 
-    Names share their first folders, which stand there once: a regular expression tries one name after another.
+    They are as short as they can be: Snakemake reads the expression for each output of each job, so that one with the
+    names of all runs takes a time that grows with the square of their number.
 
     Args:
-        names: Names with folders, e.g. those of runs.
+        names: Names of runs.
+        others: Names of other runs.
 
     Example:
-        >>> alternatives(["digits/mlp/none/n4-b2", "digits/mlp/natural-1/n4-b2"])
-        'digits/mlp/(?:none/n4\\-b2|natural\\-1/n4\\-b2)'
+        >>> beginnings(["digits/mlp/none/n4-b2", "digits/mlp/white-1/n4-b2"], ["digits/mlp/none/n0-b2"])
+        'digits/mlp/(?:none/n4\\-|white\\-)'
     """
-    folders: dict[str, list[str]] = {}
-    for name in names:
-        first, _, rest = name.partition("/")
-        folders.setdefault(first, []).append(rest)
+    return _beginnings([_PARTS.findall(name) for name in names], [_PARTS.findall(name) for name in others])
+
+
+def _beginnings(names: list[list[str]], others: list[list[str]]) -> str:
+    """Write the expression for names in parts."""
+    if not others:
+        return ""
+    rest: dict[str, tuple[list[list[str]], list[list[str]]]] = {name[0]: ([], []) for name in names}
+    for place, each in enumerate((names, others)):
+        for first, *after in each:
+            if first in rest:
+                rest[first][place].append(after)
     written = [
-        f"{escape(first)}/{alternatives(rest)}" if rest != [""] else escape(first)
-        for first, rest in folders.items()
+        re.escape(first) + (_beginnings(*both) if first[-1] in "/-" else "(?![0-9-])") for first, both in rest.items()
     ]
     return written[0] if len(written) == 1 else f"(?:{'|'.join(written)})"
