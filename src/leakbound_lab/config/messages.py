@@ -284,5 +284,6 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 def unknown_name(key: str, name: str, what: str, allowed: list[str]) -> list[str]:
     """List the message about ``name`` if it is not known, else nothing."""
-    message = f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, allowed)}"
-    return [] if name in allowed else [message]
+    if name in allowed:
+        return []
+    return [f"{key} = {shown(name)}: unknown {what}; {registry.nearest(name, allowed)}"]
