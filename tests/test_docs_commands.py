@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ import yaml
 from calling import called
 from leakbound.commands.command_line import app, every_command
 from leakbound_lab.config import reading
-from leakbound_lab.jobs.job import rule_of
+from leakbound_lab.jobs.job import JobList, rule_of
 from leakbound_lab.jobs.rules import Rules
 from leakbound_lab.steps.job_list import job_list
 from test_docs_names import PAGES, code
@@ -93,18 +94,23 @@ def test_a_quick_line_runs_and_says_what_the_page_shows(pictures, line, tmp_path
     assert outcome.out.startswith(SHOWN.get(line, ""))
 
 
+@cache
+def made_from(file: str, changes: tuple[str, ...]) -> tuple[JobList, set[str]]:
+    """Results of a configuration of this repository with some of its settings changed, and the rules that make them."""
+    asked = yaml.safe_load((ROOT / file).read_text("utf-8"))
+    snakemake.cli.update_config(asked, snakemake.cli.parse_config(changes))  # as Snakemake joins the two
+    made = job_list(reading.config_of(asked, file))
+    rules = {f"figures_{of}" if rule == "figures" else rule for rule, of in map(rule_of, made) if rule != "attack"}
+    return made, rules | {"attacks", *(attacked.rule for attacked in Rules(made).attack_lists())}
+
+
 @pytest.mark.parametrize("line", lines("snakemake"))
 def test_snakemake_takes_a_line_and_what_it_names_exists(line, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, found = snakemake.cli.parse_args(shlex.split(line))
     assert Path(found.workflow_profile or ROOT).exists()
-    asked = yaml.safe_load(Path((found.configfile or ["config/config.yaml"])[0]).read_text("utf-8"))
-    snakemake.cli.update_config(asked, snakemake.cli.parse_config(found.config))  # as Snakemake joins the two
-    made = job_list(reading.config_of(asked, line))
-    both = (made, job_list(reading.load(Path("config/small.yaml"))))
-    every = [rule_of(job) for one in both for job in one]
-    rules = {f"figures_{of}" if rule == "figures" else rule for rule, of in every if rule != "attack"}
-    rules |= {"attacks", *(attacked.rule for one in both for attacked in Rules(one).attack_lists())}
+    made, own = made_from(str((found.configfile or ["config/config.yaml"])[0]), tuple(found.config or ()))
+    rules = own | made_from("config/small.yaml", ())[1]
     assert {*(found.until or ()), *(found.forcerun or ()), *found.set_resources, *found.groups} <= rules
     if found.targets:
         assert {*found.targets} <= {*made.files()} | rules

@@ -10,7 +10,7 @@ import importlib.util
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import EntryPoints, PackageNotFoundError, entry_points, requires
+from importlib.metadata import PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -190,7 +190,7 @@ def _outside(kind: str) -> dict[str, str]:
 
 
 @cache
-def _installed() -> EntryPoints:
+def _installed() -> Any:
     """Return the entry points of all installed packages. Each look at their folders takes 30 ms."""
     return entry_points()
 

@@ -161,14 +161,16 @@ def test_no_figure_of_a_paper_hides_a_difference(key):
     same = differences(shown)
     assert [text for text in same if ", which the text of the paper does not print: " not in text] == []
     assert len(same) == sum(not printed for printed in shown.facts.values())
-    for name, printed in shown.facts.items():
-        if len(printed) > 1:
-            (told,) = {*differences(shown, **{name: printed[1:]})} - {*same}
-            assert f" of {len(printed)} " in told
-        if printed and name not in shown.select:
-            other, words = OTHERS.get(name, (3, "3 "))
-            (told,) = {*differences(shown, **{name: [other]})} - {*same}
-            assert words in told
+    fewer = {name: printed[1:] for name, printed in shown.facts.items() if len(printed) > 1}
+    told = [text for text in differences(shown, **fewer) if text not in same]
+    for name, text in zip(fewer, told, strict=True):
+        assert f" of {len(shown.facts[name])} " in text
+    others = [name for name, printed in shown.facts.items() if printed and name not in shown.select]
+    changed = {name: OTHERS.get(name, (3, "3 ")) for name in others}
+    found = differences(shown, **{name: [other] for name, (other, _) in changed.items()})
+    told = [text for text in found if text not in same]
+    for (_, words), text in zip(changed.values(), told, strict=True):
+        assert words in text
 
 
 def test_differences_are_said_in_numbers():

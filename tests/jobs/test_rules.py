@@ -27,8 +27,20 @@ def test_each_attacked_run_has_one_list_that_names_all_of_its_attacks(made):
 
 
 def test_beginnings_are_those_of_the_names_and_of_no_others():
-    names = ["a/b/none/n1-b2", "a/b/dpsgd-1e+02/n1-b2", "a/c/dpsgd-0.5/n0-b1", "a/c/white-1e-05/n0-b1", "d/b/none/n1-b2"]
-    others = ["a/b/none/n1-b20", "a/b/dpsgd-1e02/n1-b2", "a/c/dpsgd-0x5/n0-b1", "a/c/white-1e-04/n0-b1", "d/c/none/n1-b2"]
+    names = [
+        "a/b/none/n1-b2",
+        "a/b/dpsgd-1e+02/n1-b2",
+        "a/c/dpsgd-0.5/n0-b1",
+        "a/c/white-1e-05/n0-b1",
+        "d/b/none/n1-b2",
+    ]
+    others = [
+        "a/b/none/n1-b20",
+        "a/b/dpsgd-1e02/n1-b2",
+        "a/c/dpsgd-0x5/n0-b1",
+        "a/c/white-1e-04/n0-b1",
+        "d/c/none/n1-b2",
+    ]
     pattern = re.compile(beginnings(names, others))
     assert all(map(pattern.match, names))
     assert not any(map(pattern.match, others))

@@ -123,7 +123,9 @@ class Rules:
                 runs.setdefault((attacks, len(attacks) < len(jobs)), []).append(slug)
         every = {slug for slugs in runs.values() for slug in slugs}
         return [
-            AttackList(*alike, RUN if len(runs) == 1 else f"(?={beginnings(slugs, every.difference(slugs))}){RUN}")
+            AttackList(
+                *alike, RUN if len(runs) == 1 else f"(?={beginnings(slugs, every.difference(slugs))}){RUN}"
+            )
             for alike, slugs in runs.items()
         ]
 
@@ -199,6 +201,7 @@ def _beginnings(names: list[list[str]], others: list[list[str]]) -> str:
             if first in rest:
                 rest[first][place].append(after)
     written = [
-        re.escape(first) + (_beginnings(*both) if first[-1] in "/-" else "(?![0-9-])") for first, both in rest.items()
+        re.escape(first) + (_beginnings(*both) if first[-1] in "/-" else "(?![0-9-])")
+        for first, both in rest.items()
     ]
     return written[0] if len(written) == 1 else f"(?:{'|'.join(written)})"
