@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
 
 from figures import kept_claims
@@ -57,27 +58,32 @@ class Numbers:
 
     def rows(self, study: str, **columns: Any) -> pd.DataFrame:
         """Rows of a study at the chosen recipe, where each column has the value or one of the values; None is any."""
-        rows = self.table(study)
-        if "chosen" in rows and "chosen" not in columns:
-            rows = rows[rows["chosen"].astype(bool)]
-        for column, value in columns.items():
-            if value is None:
-                continue
-            rows = rows[rows[column].isin(value if isinstance(value, list) else [value])]
-        if rows.empty:
+        table = self.table(study)
+        met = np.ones(len(table), dtype=bool)
+        for column, value in (({"chosen": True} if "chosen" in table else {}) | columns).items():
+            if value is not None:
+                values = value if isinstance(value, list) else [value]
+                met &= np.any([self._met(study, column, each) for each in values], axis=0)
+        if not met.any():
             raise ValueError(f"{self.name}/{study}: no rows with {columns}")
-        return rows
+        return table[met]
 
     @functools.cache  # noqa: B019 - as above
-    def blocks(self, study: str) -> pd.MultiIndex:
-        """List the blocks on which means stand, those of the figures."""
-        return common_blocks(self.table(study))
+    def _met(self, study: str, column: str, value: Any) -> np.ndarray:
+        """List which rows of a study have a value: hundreds of sentences ask for the same few."""
+        return self.table(study)[column].isin([value]).to_numpy(bool)
+
+    @functools.cache  # noqa: B019 - as above
+    def _counted(self, study: str) -> np.ndarray:
+        """List which rows of a study count in means: those on the blocks of the figures, and those of no replica."""
+        table = self.table(study)
+        own = pd.MultiIndex.from_frame(table[["dataset", "model", "replica"]])
+        return own.isin(common_blocks(table)) | (table["replica"] < 0).to_numpy(bool)
 
     def value(self, study: str, metric: str, **columns: Any) -> float:
         """Return the mean of a metric over common blocks and their units."""
         rows = self.rows(study, metric=metric, **columns)
-        own = pd.MultiIndex.from_frame(rows[["dataset", "model", "replica"]])
-        return float(rows.loc[own.isin(self.blocks(study)) | (rows["replica"] < 0), "value"].mean())
+        return float(rows["value"][self._counted(study)[rows.index]].mean())
 
     def mean(self, study: str, metric: str, digits: int = 3, **columns: Any) -> str:
         """Write the mean of a metric over common blocks and their units."""
@@ -225,6 +231,12 @@ class Numbers:
         yield from rows[rows["earlier"] != rows["now"]].itertuples(index=False)
 
 
+@functools.cache
+def _kept(presets: str) -> Numbers:
+    """Return the results of configurations, read once for all pages."""
+    return Numbers(presets)
+
+
 def together(first: str, second: str, study: str) -> Numbers:
     """Test the claims on a study over the blocks of two runs, which have no dataset in common, at half of the level.
 
@@ -233,7 +245,7 @@ def together(first: str, second: str, study: str) -> Numbers:
     """
     both = Numbers(f"{first}+{second}")
     config = reading.load(KEPT / first / "config.yaml")
-    rows = pd.concat([Numbers(name).table(study) for name in (first, second)], ignore_index=True)
+    rows = pd.concat([_kept(name).table(study) for name in (first, second)], ignore_index=True)
     figures = reading.load_catalogue(config.catalogue, config).figures
     tested = [
         evaluate(figure, rows, config.alpha / 2, functools.partial(numpy_generator, 0))
@@ -281,9 +293,7 @@ def rendered(template: Path) -> str:
         autoescape=False,
     )
     text = environment.from_string(template.read_text(encoding="utf-8"))
-    return text.render(
-        kept=functools.cache(Numbers), together=functools.cache(together), written=written, epsilons=epsilons
-    )
+    return text.render(kept=_kept, together=functools.cache(together), written=written, epsilons=epsilons)
 
 
 def pages() -> dict[Path, str]:

@@ -153,7 +153,7 @@ def test_moments_of_secret_members_are_read_by_nobody_else(digits, made_channel,
 @pytest.mark.slow
 @pytest.mark.skipif("LEAKBOUND_DATA" not in os.environ, reason="needs CIFAR-10 in LEAKBOUND_DATA")
 def test_moments_of_members_of_cifar10_tell_who_they_are_as_the_guide_says():
-    images = datasets.prepare("cifar10", DatasetConfig(pool=10_000, test=1000, aux=4000), 0)
+    images = datasets.prepare("cifar10", DatasetConfig(pool=10_000, test=1000, aux=1000), 0)
     truth = np.repeat([1, 0], 1000)
     shown = np.concatenate([images.pool.images[:1000], images.test.images])
     for members, least, most in ((2000, 1.0, 1.0), (10_000, 0.65, 0.68)):
