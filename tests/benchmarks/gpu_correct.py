@@ -412,7 +412,7 @@ Attack = Callable[[str], Attacked]
 
 def attacks(asked: Asked) -> dict[str, Attack]:
     """Every attack, on networks that were trained on the CPU, or on none."""
-    short = 20 if asked.quick else 100
+    short = 4 if asked.quick else 100
     inversion = {"images": 2, "tuning_images": 8, "iterations": short, "search_iterations": short // 2}
     search = settings.GradientInversionConfig(**inversion)
     named = settings.NamingConfig(candidates=(2, 5), uses=(1, 2), trials=40, gradients=20, draws=4)

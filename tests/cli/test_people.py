@@ -422,6 +422,9 @@ class Hidden:
         if name.partition(".")[0] in ("matplotlib", "datasets", "mlflow", "snakemake", "pynvml"):
             raise ModuleNotFoundError(f"{name} is hidden", name=name)
 sys.meta_path.insert(0, Hidden())
+if sys.argv[1] == "demo":
+    from leakbound_lab.commands import demo
+    demo._PICTURES, demo._CAPACITIES = 1, {1: (2.0,)}
 from leakbound.commands.command_line import main
 main()
 """
