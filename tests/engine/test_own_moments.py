@@ -262,7 +262,7 @@ def test_records_that_grow_after_they_were_protected_are_refused_while_they_pass
     data = Late()
     loader = engine.protect(DataLoader(data, batch_size=64))
     data.factor = 3.0
-    with pytest.raises(GuaranteeError, match="by the moments of 64 records"):
+    with pytest.raises(GuaranteeError, match="by the moments of 64 different records"):
         list(loader)
     assert engine.uses["train"].sum() == 0
     data.factor = 1.0

@@ -80,9 +80,10 @@ class OwnCapacity:
     def sentence(self) -> str:
         """Describe the excess and its remedies in one sentence, which is a statistic of the records."""
         return (
-            f"by the moments of {self.records} records that pass the channel it reveals {self.rounded:g} nats of each, "
-            f"not {self.promised:.4g}: bring them to the scale of the calibration records, or calibrate to records "
-            f"like them; if they are right, accept this amount with accept_capacity={self.rounded:g}"
+            f"by the moments of {self.records} different records that pass the channel it reveals "
+            f"{self.rounded:g} nats of each, not {self.promised:.4g}: bring them to the scale of the calibration "
+            "records, or calibrate to records like them; if they are right, accept this amount with "
+            f"accept_capacity={self.rounded:g}"
         )
 
     @property

@@ -490,8 +490,8 @@ def _guaranteed(engine: Any) -> Iterator[str]:
         yield f"these are the nats that accept_capacity accepts; calibrated were {calibrated:.6g}"
     if (private := engine.own_capacity) is not None and private.records > 1:
         yield (
-            f"{private.rounded:g} nats by the moments of the private records ({private.records} of them were "
-            "compared): a statistic of these, so keep it to yourself"
+            f"{private.rounded:g} nats by the moments of the private records ({private.records} different ones were "
+            "compared, each once): a statistic of these, so keep it to yourself"
         )
     error = calibration.linear_error(uses)
     blind = calibration.linear_error(0)
