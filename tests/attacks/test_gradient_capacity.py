@@ -58,7 +58,7 @@ def test_gradients_of_large_networks_are_taken_in_smaller_pieces(weights, digits
         sizes.append(len(images))
         return record_gradients(model, images, labels)
 
-    monkeypatch.setattr(gradient_capacity, "record_gradients", gradients)
+    monkeypatch.setattr(gradient_capacity, "constant_gradients", gradients)
     for records_held, pieces in ((5, [5, 5, 2]), (0.5, [1] * 12)):
         monkeypatch.setattr("leakbound_lab.models.memory.GRADIENT_BYTES", int(4 * parameters * records_held))
         sizes.clear()

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from leakbound_lab.models.layers import ImageTensor, own_parameters, windows
+from leakbound_lab.models.layers import ImageTensor, factorable, own_parameters, parameter_layers, windows
 
 Gradients = dict[str, Tensor]
 Labels = Int[Tensor, " n"] | Float[Tensor, "n classes"]
@@ -74,10 +74,12 @@ class Factor(NamedTuple):
         return self.slopes if isinstance(self.layer, nn.Linear) else self.slopes.flatten(2).sum(2)
 
     def at_weight(self) -> Float[Tensor, "n values"]:
-        """Compute the gradients of weights that act at many positions: the sum of δ aᵀ over them.
+        """Compute the gradients of the weights: the sum of δ aᵀ over all positions at which they act.
 
         For a convolution a is the input patch, for a group normalisation the normalised input.
         """
+        if isinstance(self.layer, nn.Linear):
+            return (self.slopes[:, :, None] * self.inputs[:, None]).flatten(1)
         if isinstance(self.layer, nn.GroupNorm):
             normalised = F.group_norm(self.inputs, self.layer.num_groups, eps=self.layer.eps)
             return (self.slopes * normalised).flatten(2).sum(2)
@@ -239,3 +241,21 @@ def record_gradients(model: nn.Module, images: ImageTensor, labels: Labels) -> G
     if len(labels) == 0:
         return {name: value.new_zeros((0, *value.shape)) for name, value in parameters.items()}
     return batch_gradients(model, images[:, None], labels[:, None], parameters)
+
+
+def constant_gradients(model: nn.Module, images: ImageTensor, labels: Labels) -> Gradients:
+    """Compute the same, up to rounding, not differentiably, from factors where the network has them.
+
+    Then torch's compiler is not loaded, which the first call of ``torch.func.grad`` imports.
+    """
+    parameters = {name: value.detach() for name, value in model.named_parameters()}
+    factors = None
+    if len(labels) and factorable(model):
+        forward = Factors(lambda batch: functional_call(model, parameters, (batch,)), parameter_layers(model))
+        factors = forward.constant(images, labels)
+    if factors is None:
+        return record_gradients(model, images, labels)
+    found: Gradients = {}
+    for factor in factors:
+        found |= factor.by_name(factor.at_weight(), factor.at_bias())
+    return {name: found[name].view(-1, *value.shape) for name, value in parameters.items()}

@@ -33,7 +33,7 @@ from leakbound_lab.config.defenses import (
 )
 from leakbound_lab.datasets import Split
 from leakbound_lab.models import memory
-from leakbound_lab.models.gradients import Gradients, record_gradients
+from leakbound_lab.models.gradients import Gradients, constant_gradients
 from leakbound_lab.training.batches import FreshInputs, FrozenInputs, Inputs, Members, require_same_form
 
 _Images = Float[Tensor, "*lead colors height width"]
@@ -258,7 +258,7 @@ class ClientStep:
         for batches in torch.arange(count, device=labels.device).split(max(1, at_once // size)):
             for records in torch.arange(size, device=labels.device).split(at_once):
                 piece = (batches[:, None], records)
-                gradients = record_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
+                gradients = constant_gradients(model, images[piece].flatten(0, 1), labels[piece].flatten())
                 # Each record is weighted by its own norm over all parameters, before anything is summed.
                 squares = [tensor.flatten(1).square().sum(1) for tensor in gradients.values()]
                 weights = self.record_weights(torch.stack(squares).sum(0).sqrt())

@@ -34,7 +34,7 @@ from leakbound_lab.attacks.gradient_inversion.gradient_matching import problems_
 from leakbound_lab.attacks.metrics import Pictures
 from leakbound_lab.attacks.scheduling import in_parts
 from leakbound_lab.config.attacks import GradientInversionConfig
-from leakbound_lab.models.gradients import Gradients, record_gradients
+from leakbound_lab.models.gradients import Gradients, constant_gradients, record_gradients
 from leakbound_lab.training.client_steps import ClientStep, UploadLaw
 from leakbound_lab.training.eager_optimizers import Adam
 
@@ -151,7 +151,8 @@ class MapProblem:
 
     def averaged(self, images: _Candidates) -> Float[Tensor, "n parameters"]:
         """Average the gradients at images as a client does."""
-        gradients = record_gradients(self.network, images.flatten(0, 1), self.labels.flatten())
+        gradients_of = record_gradients if images.requires_grad else constant_gradients
+        gradients = gradients_of(self.network, images.flatten(0, 1), self.labels.flatten())
         rows = self.weighed(gradients).unflatten(0, self.labels.shape).mean(1)
         return rows if self.upload_law is None else rows * self.upload_law.factors(rows.norm(dim=1))[:, None]
 

@@ -20,7 +20,7 @@ from leakbound_lab.attacks.rows import DIVERGED, rows
 from leakbound_lab.config.attacks import GradientCapacityConfig
 from leakbound_lab.datasets import Split
 from leakbound_lab.models import memory
-from leakbound_lab.models.gradients import record_gradients
+from leakbound_lab.models.gradients import constant_gradients
 from leakbound_lab.training.client_steps import ClientStep
 from leakbound_lab.training.stack import finite_slots
 
@@ -98,7 +98,7 @@ def _clipped_gradients(
     labels = torch.from_numpy(records.labels)
     pieces = []
     for chunk, targets in zip(images.split(size), labels.split(size), strict=True):
-        gradients = record_gradients(network, chunk.to(device), targets.to(device))
+        gradients = constant_gradients(network, chunk.to(device), targets.to(device))
         flat = torch.cat([gradient.flatten(1) for gradient in gradients.values()], dim=1)
         pieces.append((client.record_weights(flat.norm(dim=1), _OPACUS_SLACK)[:, None] * flat).cpu())
     return torch.cat(pieces)
