@@ -1,5 +1,7 @@
 import dataclasses
 import math
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -84,3 +86,24 @@ def test_trainings_compose_to_what_opacus_composes_step_by_step_whatever_their_o
     assert dp.composed_epsilon(sorted(events, key=repr), 1e-5) == pytest.approx(whole, rel=1e-12)
     longer = dataclasses.replace(EVENT, steps=3 * EVENT.steps)
     assert dp.composed_epsilon([EVENT] * 3, 1e-5) == dp.epsilon(longer, 1e-5)
+
+
+@pytest.mark.parametrize("orders", [None, [1.5, 4.0, 64.0]])
+def test_orders_of_one_step_give_the_number_of_the_accountant_whatever_came_before(orders):
+    """Divergences of a step are kept: neither other steps nor other orders may change what comes next."""
+    from opacus.accountants import RDPAccountant
+
+    assert list(dp.ORDERS) == RDPAccountant.DEFAULT_ALPHAS
+    for steps, delta in ((3, 1e-5), (4000, 1e-5), (3, 0.2), (4000, 1e-5)):
+        keeper = RDPAccountant()
+        keeper.history = [(0.9, 0.02, steps)]
+        expected = keeper.get_epsilon(delta=delta, alphas=orders)
+        assert dp.poisson_epsilon(0.9, 0.02, steps, delta, orders=orders) == max(0.0, expected)
+
+
+def test_epsilon_by_orders_loads_neither_torch_nor_the_package_around_its_functions():
+    code = (
+        "import sys; from leakbound.accounting.dp import poisson_epsilon; poisson_epsilon(1.0, 0.1, 100, 1e-5); "
+        "print({'torch', 'opacus', 'sympy', 'scipy.stats'} & {*sys.modules})"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -23,7 +23,7 @@ from leakbound_lab.config.federated import FederatedConfig, FederatedRun
 from leakbound_lab.config.training import TrainingConfig
 from leakbound_lab.papers.pmidp.averaging import FederatedRequest, Federation
 from leakbound_lab.training.efficiency import clock_of, one_thread
-from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.opacus_learner import OpacusLearner
 from leakbound_lab.training.request import TrainingRequest
 from leakbound_lab.training.sgd import StackLearner
 

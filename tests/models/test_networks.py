@@ -164,3 +164,13 @@ def test_network_learns_a_handful_of_images_from_its_first_weights(name, rate, s
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.2 * losses[0]
+
+
+@pytest.mark.parametrize("name", MODELS.builtin)
+def test_opacus_finds_nothing_wrong_with_what_is_built_in(name):
+    """So a training with DP need not load it to ask."""
+    from opacus.validators import ModuleValidator
+
+    with torch.device("meta"):
+        model = MODELS.get(name)(3, 10)
+    assert ModuleValidator.validate(model, strict=False) == []

@@ -58,7 +58,7 @@ def test_noise_is_white_noise_times_the_inverse():
 def test_with_one_band_and_all_records_in_each_step_it_is_dp_sgd(digits, monkeypatch):
     """C = I: the same weights to the last bit, and the same ε."""
     # DP-SGD of networks of any size by the same sums, and not by Opacus' one network at a time.
-    monkeypatch.setattr("leakbound_lab.training.per_sample.OpacusLearner", PrivateStackLearner)
+    monkeypatch.setattr("leakbound_lab.training.opacus_learner.OpacusLearner", PrivateStackLearner)
     changes = {"batch_size": 400, "rounds": 3}
     ours = train(asked(digits, defense=DPMF(bands=1), **changes))
     theirs = train(asked(digits, defense=DPSGD(), **changes))

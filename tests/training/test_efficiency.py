@@ -11,7 +11,7 @@ from leakbound_lab.config.defenses import DPSGD, NOISE_BATCHES, ChannelDefense
 from leakbound_lab.config.studies import EfficiencyConfig
 from leakbound_lab.training import UntrainableError, efficiency
 from leakbound_lab.training.efficiency import efficiency_rows, measure_steps
-from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.opacus_learner import OpacusLearner
 from leakbound_lab.training.sgd import StackLearner
 
 CONFIG = EfficiencyConfig(

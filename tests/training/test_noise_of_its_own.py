@@ -13,7 +13,7 @@ from leakbound_lab.models import build
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.training import train
 from leakbound_lab.training.client_steps import client_step
-from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.opacus_learner import OpacusLearner
 from leakbound_lab.training.sgd import StackLearner
 
 INDICES = torch.arange(20).repeat(2, 1)

@@ -15,7 +15,7 @@ from leakbound_lab import models
 from leakbound_lab.config.defenses import DPPSAC, DPSGD, ChannelDPSGD
 from leakbound_lab.models.gradients import record_gradients
 from leakbound_lab.models.layers import factorable
-from leakbound_lab.training import per_sample, train
+from leakbound_lab.training import opacus_learner, per_sample, train
 from leakbound_lab.training.batches import PoissonBatches
 from leakbound_lab.training.client_steps import client_step
 from leakbound_lab.training.request import initial_network
@@ -138,7 +138,8 @@ def test_training_does_not_depend_on_how_many_records_are_held_at_once(request_f
     request = request_for(defense=defense, level=0.5, rounds=2, replicas=2, training={"evaluations": 1})
     whole = train(request)
     for records in (1, 7):
-        monkeypatch.setattr(per_sample, "physical_batch", lambda *_, held=records: held)
+        for place in (per_sample, opacus_learner):
+            monkeypatch.setattr(place, "physical_batch", lambda *_, held=records: held)
         parted = train(request)
         torch.testing.assert_close(parted.weights, whole.weights, rtol=1e-4, atol=1e-6)
         assert parted.events == whole.events
@@ -223,7 +224,8 @@ def test_epsilon_equals_the_accountant_called_on_its_own(request_for, accountant
 @pytest.mark.parametrize("mechanism", ["dpsgd", "dppsac"])
 @pytest.mark.parametrize("records", [1, 1000])
 def test_empty_batches_add_noise_alone(request_for, monkeypatch, mechanism, records):
-    monkeypatch.setattr(per_sample, "physical_batch", lambda *_: records)
+    for place in (per_sample, opacus_learner):
+        monkeypatch.setattr(place, "physical_batch", lambda *_: records)
     draws = torch_generator(7, "digits", 0, "batches")
     sizes = [int((torch.rand(400, generator=draws, dtype=torch.float64) < 1 / 400).sum()) for _ in range(12)]
     empty = sizes.index(0)

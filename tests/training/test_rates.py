@@ -10,7 +10,7 @@ import torch
 
 from leakbound_lab.config.defenses import DPSGD, EarlyStopping, Stopped
 from leakbound_lab.training import train
-from leakbound_lab.training.per_sample import OpacusLearner
+from leakbound_lab.training.opacus_learner import OpacusLearner
 from leakbound_lab.training.request import RATE_COLUMNS, Slot, chosen_rates
 from leakbound_lab.training.sgd import StackLearner
 

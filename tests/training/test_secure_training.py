@@ -17,8 +17,8 @@ from leakbound_lab.config.defenses import DPSGD, Defense, PACPrivacy, ParameterN
 from leakbound_lab.training import UntrainableError, train
 from leakbound_lab.training.batches import FreshInputs, FrozenInputs
 from leakbound_lab.training.client_steps import client_step
+from leakbound_lab.training.opacus_learner import OpacusLearner, PrivateOptimizer
 from leakbound_lab.training.pac import MeasuredNoiseLearner
-from leakbound_lab.training.per_sample import OpacusLearner, PrivateOptimizer
 from leakbound_lab.training.sgd import StackLearner, StackUploads
 
 CASES = ["natural", "white", "rate_distortion", "natural_frozen", "dpsgd", "dppsac", "parameter_noise", "pac"]

@@ -4,8 +4,10 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Literal
+from functools import cache, lru_cache
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +18,8 @@ from leakbound.accounting.risk import bound_text, check_rows, check_steps, step_
 
 Accountant = Literal["rdp", "prv"]
 
+ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *range(12, 64))
+"""Rényi orders by which ε is bounded where none are given: those of Opacus."""
 # Points of an integral over 26 standard deviations and a shift, where sums over equal steps converge at once.
 _POINTS = 20_001
 _MOST_POINTS = 500_000
@@ -254,13 +258,13 @@ def _history_epsilon(
         return 0.0
     if not all(noise_multiplier for noise_multiplier, _ in totals):
         return math.inf
-    try:
-        from opacus.accountants import create_accountant
-    except ModuleNotFoundError as error:
+    if find_spec("opacus") is None:
         message = "ε is computed by opacus, which is not installed: pip install 'leakbound[workflow]'"
-        raise ModuleNotFoundError(message, name=error.name) from error
+        raise ModuleNotFoundError(message, name="opacus")
     if rows > 1 or accountant == "rdp":
-        return _epsilon_by_orders(totals, rows, delta, orders)
+        return _epsilon_by_orders(totals, rows, delta, tuple(orders or ORDERS))
+    from opacus.accountants import create_accountant
+
     opacus_accountant = create_accountant(mechanism=accountant)
     done = [(*kind, steps) for kind, steps in totals.items()]
     opacus_accountant.load_state_dict({"history": done, "mechanism": accountant})
@@ -339,26 +343,22 @@ def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, ord
 
 
 def _epsilon_by_orders(
-    totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: Sequence[float] | None
+    totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: tuple[float, ...]
 ) -> float:
-    """Compute ε of Gaussian mechanisms, each with its number of steps, by Rényi orders, Opacus' own by default.
+    """Compute ε of Gaussian mechanisms, each with its number of steps, by Rényi orders.
 
     It is ∞ where no order has a divergence that was computed.
     """
-    from opacus.accountants import RDPAccountant
-    from opacus.accountants.analysis.rdp import get_privacy_spent
-
-    tried = tuple(orders or RDPAccountant.DEFAULT_ALPHAS)
-    parts = (steps * _step_divergences(*kind, rows, tried) for kind, steps in totals.items())
-    divergences = sum(parts, np.zeros(len(tried)))
+    parts = (steps * _step_divergences(*kind, rows, orders) for kind, steps in totals.items())
+    divergences = sum(parts, np.zeros(len(orders)))
     computed = np.isfinite(divergences)
     if not computed.any():
         return math.inf
     with warnings.catch_warnings():
         # At an end of the range of orders ε is still a valid bound, only not the tightest.
         warnings.filterwarnings("ignore", message="Optimal order is the")
-        epsilon_spent, _ = get_privacy_spent(
-            orders=np.array(tried)[computed], rdp=divergences[computed], delta=delta
+        epsilon_spent, _ = _opacus_orders().get_privacy_spent(
+            orders=np.array(orders)[computed], rdp=divergences[computed], delta=delta
         )
     # The conversion from Rényi orders falls below 0 for a large δ, where 0 holds.
     return max(0.0, float(epsilon_spent))
@@ -370,11 +370,28 @@ def _step_divergences(
     noise_multiplier: float, sample_rate: float, rows: int, orders: tuple[float, ...]
 ) -> Float[np.ndarray, " orders"]:
     """Compute Rényi divergences of one step, for a record that stands once in the data by Opacus."""
-    from opacus.accountants.analysis.rdp import compute_rdp
-
     if rows > 1:
         return np.array([group_divergence(noise_multiplier, sample_rate, rows, order) for order in orders])
-    return compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=list(orders))
+    compute_rdp = _opacus_orders().compute_rdp
+    return np.asarray(
+        compute_rdp(q=sample_rate, noise_multiplier=noise_multiplier, steps=1, orders=[*orders])
+    )
+
+
+@cache
+def _opacus_orders() -> Any:
+    """Load Opacus' functions of Rényi orders, alone.
+
+    They need NumPy and SciPy. The package around them loads torch, its distributed tensors and sympy, for seconds.
+    """
+    found = find_spec("opacus")
+    (folder,) = found.submodule_search_locations if found and found.submodule_search_locations else [""]
+    alone = spec_from_file_location("_opacus_orders", Path(folder, "accountants", "analysis", "rdp.py"))
+    if alone is None or alone.loader is None:
+        raise ImportError(f"{folder}: Opacus has no accountants/analysis/rdp.py there")
+    module = module_from_spec(alone)
+    alone.loader.exec_module(module)
+    return module
 
 
 def _check(**values: float | int | None) -> None:

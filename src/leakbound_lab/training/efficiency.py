@@ -19,7 +19,8 @@ from leakbound_lab.config.studies import EfficiencyConfig
 from leakbound_lab.models import memory
 from leakbound_lab.training.correlated import CorrelatedLearner
 from leakbound_lab.training.loop import Learner
-from leakbound_lab.training.per_sample import OpacusLearner, PrivateStackLearner
+from leakbound_lab.training.opacus_learner import OpacusLearner
+from leakbound_lab.training.per_sample import PrivateStackLearner
 from leakbound_lab.training.request import TrainingRequest
 from leakbound_lab.training.sgd import StackLearner
 from leakbound_lab.training.stack import full_precision
