@@ -384,8 +384,8 @@ def _opacus_orders() -> Any:
 
     They need NumPy and SciPy. The package around them loads torch, its distributed tensors and sympy, for seconds.
     """
-    found = find_spec("opacus")
-    (folder,) = found.submodule_search_locations if found and found.submodule_search_locations else [""]
+    package = find_spec("opacus")
+    (folder,) = (package and package.submodule_search_locations) or [""]
     alone = spec_from_file_location("_opacus_orders", Path(folder, "accountants", "analysis", "rdp.py"))
     if alone is None or alone.loader is None:
         raise ImportError(f"{folder}: Opacus has no accountants/analysis/rdp.py there")

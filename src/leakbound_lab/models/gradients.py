@@ -255,7 +255,7 @@ def constant_gradients(model: nn.Module, images: ImageTensor, labels: Labels) ->
         factors = forward.constant(images, labels)
     if factors is None:
         return record_gradients(model, images, labels)
-    found: Gradients = {}
+    gradients: Gradients = {}
     for factor in factors:
-        found |= factor.by_name(factor.at_weight(), factor.at_bias())
-    return {name: found[name].view(-1, *value.shape) for name, value in parameters.items()}
+        gradients |= factor.by_name(factor.at_weight(), factor.at_bias())
+    return {name: gradients[name].view(-1, *value.shape) for name, value in parameters.items()}

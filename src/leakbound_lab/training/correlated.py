@@ -20,10 +20,11 @@ from leakbound.accounting.dp import gaussian_steps, poisson_epsilon
 from leakbound.accounting.leakage import PrivacyEvent
 from leakbound.randomness.grid import grid_spacing, to_grid
 from leakbound_lab.config.defenses import DPMF
+from leakbound_lab.training.accounted_learner import largest_batch
 from leakbound_lab.training.batches import CyclicBatches
 from leakbound_lab.training.client_steps import ClippedStep
 from leakbound_lab.training.loop import slots_per_stack, train_slots
-from leakbound_lab.training.per_sample import PrivateStackLearner, largest_batch
+from leakbound_lab.training.per_sample import PrivateStackLearner
 from leakbound_lab.training.request import Slot, TrainingRequest, TrainingResult
 
 

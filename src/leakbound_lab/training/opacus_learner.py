@@ -8,8 +8,8 @@ from opacus.optimizers import DPOptimizerFastGradientClipping
 from leakbound.randomness.grid import perturbed
 from leakbound.randomness.sources import NoiseSource, SeededNoise
 from leakbound_lab.training import stack
+from leakbound_lab.training.accounted_learner import AccountedLearner, physical_batch
 from leakbound_lab.training.eager_optimizers import SGD
-from leakbound_lab.training.per_sample import AccountedLearner, physical_batch
 from leakbound_lab.training.request import Slot, TrainingRequest, initial_network
 from leakbound_lab.training.weighted_sums import weighted_sums
 
