@@ -26,7 +26,7 @@ from leakbound_lab.training.trainers import train
 
 SEED = 14  # with it the first record is a member, and the two labels below give members of whom half are others
 SIZES = DatasetConfig(members=600, test=200, aux=200)
-TRIALS, ROUNDS = 60, 10
+TRIALS, ROUNDS = 90, 10  # of the trials some .93 are right; 60 of them would fail the first test in 3 of 100 runs
 LABELS = (0, 4)
 _SECRET = {"label": 0}
 
