@@ -10,7 +10,7 @@ moves a little way.
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -46,7 +46,7 @@ from leakbound_lab.attacks.rows import (
 from leakbound_lab.attacks.scheduling import side_by_side
 from leakbound_lab.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
 from leakbound_lab.config.attacks import ModelInversionConfig
-from leakbound_lab.datasets import Split
+from leakbound_lab.datasets import ImageDataset, Split
 from leakbound_lab.models.memory import SEARCHES_SIDE_BY_SIDE, stack_size
 from leakbound_lab.training.stack import finite_slots
 
@@ -186,29 +186,73 @@ def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked
 
     # All networks answer the questions of their attackers together, as one stack.
     results = _results(network, request.weights, start, request.config, attacker)
+    return _compared_with_means(request, present, controls, results)
+
+
+def _compared_with_means(
+    request: AttackRequest[ModelInversionConfig],
+    present: list[int],
+    controls: Mapping[str, Pictures],
+    results: Mapping[int, Found],
+) -> list[Attacked]:
+    """Compare the images of all networks with the class means of their replica, all at once.
+
+    Args:
+        request: Arguments of the attack.
+        present: Classes.
+        controls: Images that need no model, by control.
+        results: Findings by the row of each network whose weights are finite.
+    """
+    nothing = _nothing(controls["aux_mean"])
+    findings = [results.get(place, nothing) for place in range(len(request.replicas))]
+    of_replica = {
+        replica: _Means.of(request.dataset, replica, present) for replica in dict.fromkeys(request.replicas)
+    }
+    compared = [of_replica[replica] for replica in request.replicas]
+    truth = np.concatenate([each.members for each in compared])
+    others = np.concatenate([each.nonmembers for each in compared])
+    of_controls = {name: np.concatenate([images] * len(compared)) for name, images in controls.items()}
+    restored = {name: np.concatenate([images[name] for images, _ in findings]) for name in nothing[0]}
+    values = {
+        **{
+            name: image_values(truth, images) | gains(truth, others, images, of_controls)
+            for name, images in restored.items()
+        },
+        **{name: image_values(truth, images) for name, images in of_controls.items()},
+    }
     attacked: list[Attacked] = []
-    compared: dict[int, tuple[Pictures, Pictures, np.ndarray]] = {}
     for place, replica in enumerate(request.replicas):
-        if replica not in compared:
-            members = dataset.members(replica)
-            nonmembers = dataset.nonmembers(replica)
-            has_members = np.isin(present, members.labels)
-            compared[replica] = class_means(members, present), class_means(nonmembers, present), has_members
-        truth, others_mean, has_members = compared[replica]
-        finite = place in results
-        images, statuses = results.get(place, _nothing(means))
+        images, statuses = findings[place]
+        sound = np.full(len(present), "" if place in results else DIVERGED, dtype=object)
+        at = slice(place * len(present), (place + 1) * len(present))
+        has_members = compared[place].has_members
+        units = np.array(present)[has_members].tolist()
         tables = []
-        for variant, restored in {**images, **controls}.items():
-            values = image_values(truth, restored if finite else np.full_like(restored, np.nan))
-            status = statuses.get(variant, np.full(len(present), "" if finite else DIVERGED, dtype=object))
-            if variant in images:
-                values |= gains(truth, others_mean, restored, controls)
+        for variant, of_all in values.items():
+            status = statuses.get(variant, sound)
             lost = np.isin(status.astype(str), NO_RESULT)
-            values = {name: np.where(lost, np.nan, value)[has_members] for name, value in values.items()}
-            units = np.array(present)[has_members].tolist()
-            tables.append(columns(replica, variant, units, values, status[has_members].tolist()))
-        attacked.append((joined_columns(tables), {"truth": truth, **images, **controls}))
+            of_one = {
+                name: np.where(lost, np.nan, column[at])[has_members] for name, column in of_all.items()
+            }
+            tables.append(columns(replica, variant, units, of_one, status[has_members].tolist()))
+        attacked.append((joined_columns(tables), {"truth": compared[place].members, **images, **controls}))
     return attacked
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Class means of a replica's members and non-members, and which classes have members."""
+
+    members: Pictures
+    nonmembers: Pictures
+    has_members: np.ndarray
+
+    @classmethod
+    def of(cls, dataset: ImageDataset, replica: int, present: list[int]) -> Self:
+        """Compute those of a replica."""
+        members = dataset.members(replica)
+        others = class_means(dataset.nonmembers(replica), present)
+        return cls(class_means(members, present), others, np.isin(present, members.labels))
 
 
 def _results(
