@@ -59,19 +59,42 @@ def read_yaml(path: Path) -> dict[Any, Any]:
         ConfigError: If the file cannot be read, is larger or deeper than any configuration, has a key twice,
             or holds no mapping.
     """
+    return mapping_of(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read the text of a YAML file.
+
+    Raises:
+        ConfigError: If the file cannot be read, or is larger than any configuration.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
             raise ConfigError(str(path), [f"has more than {LARGEST_FILE} bytes, so it is no configuration"])
-        values = _values(content.decode("utf-8"))
+        return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         problem = f"cannot be read: {error}{registry.nearest_path(path)}"
         raise ConfigError(str(path), [problem]) from error
+
+
+def mapping_of(text: str, source: str) -> dict[Any, Any]:
+    """Parse the mapping at the top of a YAML text.
+
+    Args:
+        text: YAML.
+        source: Name for messages.
+
+    Raises:
+        ConfigError: If the text is no YAML, deeper than any configuration, has a key twice, or holds no mapping.
+    """
+    try:
+        values = _values(text)
     except yaml.YAMLError as error:
-        raise ConfigError(str(path), [f"cannot be read: {_place_of(error)}"]) from error
+        raise ConfigError(source, [f"cannot be read: {_place_of(error)}"]) from error
     if not isinstance(values, dict):
-        raise ConfigError(str(path), ["must hold a mapping of settings at its top"])
+        raise ConfigError(source, ["must hold a mapping of settings at its top"])
     return values
 
 

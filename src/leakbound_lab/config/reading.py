@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from leakbound_lab.config.catalogue import Catalogue
+from leakbound_lab.config.catalogue import Catalogue, FigureConfig
 from leakbound_lab.config.checks import figure_mistakes, mistakes_of
-from leakbound_lab.config.messages import ConfigError, parse, read_yaml
+from leakbound_lab.config.messages import ConfigError, mapping_of, parse, read_text, read_yaml
 from leakbound_lab.config.settings import Settings
 from leakbound_lab.config.whole import Config
 
@@ -59,13 +60,19 @@ def load_catalogue(path: Path | str, config: Config, *, checked: bool = False) -
     """
     path = Path(path)
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    figures = [figure for file in files for figure in parse(Catalogue, read_yaml(file), str(file)).figures]
+    figures = [figure for file in files for figure in _figures_of(read_text(file), str(file))]
     catalogue = parse(Catalogue, {"figures": figures}, str(path))  # ids are unique in all files together
     if checked:
         return catalogue
     if mistakes := [mistake for figure in catalogue.figures for mistake in figure_mistakes(figure, config)]:
         raise ConfigError(str(path), mistakes)
     return catalogue
+
+
+@lru_cache(maxsize=64)
+def _figures_of(text: str, source: str) -> tuple[FigureConfig, ...]:
+    """Parse a file of figures, once for all configurations that a process checks it for."""
+    return parse(Catalogue, mapping_of(text, source), source).figures
 
 
 def quick() -> Config:
