@@ -6,11 +6,9 @@ import dataclasses
 import json
 import math
 import multiprocessing
-import pickle
+import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -132,6 +130,23 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def uri(template: Path, tmp_path: Path) -> str:
     (tmp_path / "mlflow.db").write_bytes(template.read_bytes())
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Context of processes that share nothing but what MLflow imports, which takes seconds: no store is open in it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow.tracking", "mlflow.store.tracking.sqlalchemy_store", "pandas"])
+    return context
+
+
+def ended(*processes: Any) -> list[int | None]:
+    """Start processes at once, and wait for their exit statuses."""
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    return [process.exitcode for process in processes]
 
 
 # -- records -------------------------------------------------------------------------------------------------------
@@ -320,23 +335,23 @@ def test_experiment_opens_with_columns_for_what_its_runs_open_with(uri):
     assert uploads < last  # the server sees more
 
 
-KILLED = """
-import os, pickle, signal, sys
-from leakbound_lab.tracking import sending
+def _push_until_killed(moment: int, made: RunRecord, uri: str) -> None:
+    calls, send = iter(range(10)), sending._send_values
 
-calls = iter(range(10))
-send = sending._send_values
-sending._send_values = lambda *words: next(calls) < int(sys.argv[1]) and send(*words) or os.kill(os.getpid(), 9)
-sending.push(pickle.load(sys.stdin.buffer), sys.argv[2])
-"""
+    def send_or_die(*words: Any) -> None:
+        if next(calls) == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        send(*words)
+
+    sending._send_values = send_or_die
+    push(made, uri)
 
 
 @pytest.mark.parametrize("moment", [0, 1, 2])
-def test_job_that_is_killed_while_it_logs_a_run_leaves_it_once_when_it_is_called_again(uri, moment):
+def test_job_that_is_killed_while_it_logs_a_run_leaves_it_once_when_it_is_called_again(uri, processes, moment):
     made = record()
     push(made, uri)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(moment), uri], input=pickle.dumps(made), check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert ended(processes.Process(target=_push_until_killed, args=(moment, made, uri))) == [-signal.SIGKILL]
     (broken,), _ = stored_runs(uri)
     assert broken.info.status == "RUNNING"
     push(made, uri)
@@ -382,16 +397,11 @@ def _push_level(level: float, uri: str, ready) -> None:
 
 
 @pytest.mark.slow
-def test_push_from_four_processes_into_a_new_file_loses_nothing(tmp_path):
+def test_push_from_four_processes_into_a_new_file_loses_nothing(tmp_path, processes):
     address = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    context = multiprocessing.get_context("spawn")
-    ready = context.Barrier(4)
-    processes = [context.Process(target=_push_level, args=(float(n), address, ready)) for n in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [0] * 4
+    ready = processes.Barrier(4)
+    pushing = [processes.Process(target=_push_level, args=(float(n), address, ready)) for n in range(4)]
+    assert ended(*pushing) == [0] * 4
     top, below = stored_runs(address)
     assert sorted(float(run.data.params["level"]) for run in top) == [0.0, 1.0, 2.0, 3.0]
     assert all(len(children) == 2 for children in below.values())
@@ -500,18 +510,16 @@ def test_file_that_is_missing_leaves_the_run_pending_with_its_name(tmp_path):
 # -- a store whose making is cut off: MLflow cannot go on from half of its tables, so they must never be seen ------
 
 
-KILLED_STORE = """
-import os, signal, sys
-from mlflow.store.db import utils
-from leakbound_lab.tracking.store import upgrade_store
-utils._upgrade_db = lambda engine: os.kill(os.getpid(), signal.SIGKILL)  # what follows upon the first tables
-upgrade_store(sys.argv[1])
-"""
+def _upgrade_until_killed(uri: str) -> None:
+    from mlflow.store.db import utils
+
+    utils._upgrade_db = lambda engine: os.kill(os.getpid(), signal.SIGKILL)  # what follows upon the first tables
+    upgrade_store(uri)
 
 
-def test_store_whose_making_was_killed_is_made_by_the_next_one(tmp_path):
+def test_store_whose_making_was_killed_is_made_by_the_next_one(tmp_path, processes):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    assert subprocess.run([sys.executable, "-c", KILLED_STORE, uri]).returncode == -signal.SIGKILL
+    assert ended(processes.Process(target=_upgrade_until_killed, args=(uri,))) == [-signal.SIGKILL]
     assert not (tmp_path / "mlflow.db").exists()
     assert list(tmp_path.glob(".mlflow.db.*/.mlflow.db"))
     upgrade_store(uri)
