@@ -69,7 +69,7 @@ def test_more_minutes_are_more_replicas_and_a_slower_machine_has_fewer(clone, mo
     assert replicas == [FEWEST_REPLICAS, MOST_REPLICAS, FEWEST_REPLICAS]
 
 
-def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, tmp_path):
+def test_class_folders_become_a_dataset_and_the_configuration_is_kept_when_called_again(clone, unhurried, tmp_path):
     folder = class_folders(tmp_path / "mine", ("cat", "dog"), 220, (16, 12, 3))
     before = os.environ.get("LEAKBOUND_DATA")
     compared(folder)
@@ -95,7 +95,7 @@ def few_rows(path: Path, count: int, kinds: Sequence[float] = (0, 1)) -> Path:
     return path
 
 
-def test_a_table_becomes_a_dataset_with_noise_that_suits_its_columns(clone, tmp_path):
+def test_a_table_becomes_a_dataset_with_noise_that_suits_its_columns(clone, unhurried, tmp_path):
     text = compared(few_rows(tmp_path / "rows.csv", 500), "--label", "kind", "--minutes", 1)
     assert "1 hold 0 and 1 (one-hot)" in text
     config = load(clone / "results/compare_rows/compare.yaml")
@@ -108,7 +108,7 @@ def test_a_table_becomes_a_dataset_with_noise_that_suits_its_columns(clone, tmp_
     assert (clone / "results/compare_rows/records/own.csv").read_bytes() == (tmp_path / "rows.csv").read_bytes()
 
 
-def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tmp_path):
+def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, unhurried, tmp_path):
     np.save(tmp_path / "table.npy", np.random.default_rng(0).normal(size=(400, 6)))
     for words, message in (
         ([str(tmp_path / "table.npy")], "arrays with labels, written by numpy.savez"),
@@ -125,7 +125,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_written(clone, tm
     assert not list(clone.glob("results/*"))
 
 
-def test_responses_to_labels_are_a_setting_of_the_dataset(clone, tmp_path):
+def test_responses_to_labels_are_a_setting_of_the_dataset(clone, unhurried, tmp_path):
     words = (few_rows(tmp_path / "rows.csv", 500), "--label", "kind", "--minutes", 1, "--label-nats")
     said = refusal("compare", *words, 0.7, "--no-run")
     assert "--label-nats: nats = 0.7: a label of 2 classes holds at most" in said
@@ -142,7 +142,7 @@ def test_what_takes_longer_than_planned_says_how_long_is_left():
     assert "no planned job is done yet" in compare._overdue(8.0, 10.0, 20.0, 20.0)
 
 
-def test_the_plan_of_what_is_left_shrinks_with_the_files_that_are_there(clone):
+def test_the_plan_of_what_is_left_shrinks_with_the_files_that_are_there(clone, unhurried):
     compared("digits", "--minutes", 10)
     config = load(clone / "results/compare_digits/compare.yaml")
     config = config.model_copy(update={"catalogue": str(ROOT / "config/figures")})
@@ -156,7 +156,7 @@ def test_the_plan_of_what_is_left_shrinks_with_the_files_that_are_there(clone):
 
 
 @pytest.mark.parametrize("form", ["tsv", "images"])
-def test_formats_of_others_are_compared_as_well(clone, tmp_path, form):
+def test_formats_of_others_are_compared_as_well(clone, unhurried, tmp_path, form):
     draw = np.random.default_rng(0)
     if form == "tsv":
         table = pd.read_csv(few_rows(tmp_path / "rows.csv", 500))

@@ -404,7 +404,7 @@ def _planned_left(config: Config, jobs: int) -> float:
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     left = [
         job
-        for job in job_list(config)
+        for job in job_list(config, checked=True)
         if not all((_ROOT / Path(path)).exists() for path in job.outputs.values())
     ]
     return (wall_seconds([job_cost(job, costs) for job in left], jobs) or 0.0) / 60
@@ -432,7 +432,8 @@ def _planned_minutes(values: Mapping[str, Any], jobs: int) -> float:
     """Plan the minutes of a configuration on the machine that the packaged costs were measured on."""
     costs = UnitCosts(read_costs(PACKAGED), "cpu")
     config = config_of({**values, "catalogue": str(_ROOT / "config" / "figures")}, "comparison")
-    estimates = [job_cost(job, costs) for job in job_list(config)]
+    made = job_list(config, checked=True)  # the workflow checks the catalogue when it begins
+    estimates = [job_cost(job, costs) for job in made]
     return (wall_seconds(estimates, jobs) or 0.0) / 60
 
 
