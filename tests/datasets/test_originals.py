@@ -2,14 +2,19 @@
 
 import os
 import shutil
+import subprocess
+import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from sklearn.datasets import load_digits
 
 import gpu_images
 from leakbound import storage
 from leakbound.storage import file_hash
 from leakbound_lab.config.data import DatasetConfig
+from leakbound_lab.datasets import digits
 from leakbound_lab.datasets.originals import describe_originals, original_hashes
 
 PETS = DatasetConfig(reader="parquet", aux=10)
@@ -86,3 +91,14 @@ def test_shortened_files_are_the_first_records_and_state_of_what(pets, tmp_path,
         stated = f"the first {records} of {of} records of a file with SHA-256 {file_hash(whole[split])}"
         assert described[whole[split].name]["part"] == stated
     assert describe_originals("pets", config, described) == described
+
+
+def test_digits_are_those_of_scikit_learn_without_its_import():
+    bunch, pool = load_digits(), digits.read("digits", DatasetConfig(reader="digits")).train
+    assert np.array_equal(pool.decode(np.arange(1797)), (bunch.images * (255 / 16)).astype(np.float32)[..., None])
+    assert np.array_equal(pool.labels, bunch.target)
+    code = (
+        "import sys; from leakbound_lab.config.data import DatasetConfig; from leakbound_lab.datasets import digits; "
+        "digits.read('digits', DatasetConfig()); assert not {'sklearn', 'scipy', 'torch'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

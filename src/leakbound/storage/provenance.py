@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,14 @@ def versions() -> dict[str, str]:
     installed = {"python": platform.python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
-            installed[package] = version(package)
+            installed[package] = _version(package)
     return installed
+
+
+@cache
+def _version(package: str) -> str:
+    """Read the version of a package, once in a process: that of the code which is loaded."""
+    return version(package)
 
 
 def collect(settings: Any, *, inputs: dict[str, Path], device: str, seconds: float, **facts: Any) -> Any:

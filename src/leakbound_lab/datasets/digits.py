@@ -1,6 +1,10 @@
 """The handwritten digits of scikit-learn: 1,797 grey images of 8×8 pixels, without a download."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
+from jaxtyping import Float
 
 from leakbound.records.records import DatasetError, Records
 from leakbound_lab.config.data import DatasetConfig
@@ -21,17 +25,28 @@ class DigitsReader:
         Raises:
             DatasetError: If the settings request a source or a label column, of which there is none.
         """
-        from sklearn.datasets import load_digits
-
         for field, only in (("source", "auto"), ("label", None)):
             if (value := getattr(config, field)) != only:
                 raise DatasetError(
                     f"datasets.{name}.{field} = {value!r}: the digits have but one {field}; remove it"
                 )
-        bunch = load_digits()
-        pixels = (bunch.images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
-        pool = Records("scikit-learn's digits", bunch.target.astype(np.int64), lambda rows: pixels[rows])
+        rows = _rows()
+        images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1]
+        pixels = (images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
+        pool = Records("scikit-learn's digits", labels.astype(np.int64), lambda rows: pixels[rows])
         return RawDataset(classes=tuple("0123456789"), train=pool, test=None)
+
+
+def _rows() -> Float[np.ndarray, "n 65"]:
+    """Read 64 pixels and a label of each digit from scikit-learn's file: its import takes seconds.
+
+    Raises:
+        DatasetError: If scikit-learn is absent.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DatasetError("the digits are in scikit-learn, which is absent")
+    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
 
 
 read = DigitsReader()
