@@ -137,20 +137,22 @@ def _recipes(recipes: Float[np.ndarray, "n 2"], guess: Float[np.ndarray, " 2"]) 
 
 def _corners(points: Float[np.ndarray, "n 2"]) -> list[int]:
     """List the corners of the concave hull of points, from the least leakage to the highest utility."""
+    x, y = points.T.tolist()
     corners: list[int] = []
-    for index in np.lexsort((-points[:, 1], points[:, 0])):
-        if corners and points[index, 1] <= points[corners[-1], 1]:
+    slopes: list[float] = []  # from each corner to the next
+    for index in np.lexsort((-points[:, 1], points[:, 0])).tolist():
+        if corners and y[index] <= y[corners[-1]]:
             continue
-        # A point on or under the line between its neighbors is no corner: slopes must fall from one to the next.
-        while len(corners) > 1 and _slope(points[[corners[-1], index]]) >= _slope(points[corners[-2:]]):
+        while corners:
+            slope = (y[index] - y[corners[-1]]) / (x[index] - x[corners[-1]])
+            if not slopes or slope < slopes[-1]:
+                slopes.append(slope)
+                break
+            # A point on or under the line between its neighbors is no corner: slopes must fall from one to the next.
             corners.pop()
-        corners.append(int(index))
+            slopes.pop()
+        corners.append(index)
     return corners
-
-
-def _slope(ends: Float[np.ndarray, "2 2"]) -> float:
-    """Compute the slope of the line through two points with different first coordinates."""
-    return float((ends[1, 1] - ends[0, 1]) / (ends[1, 0] - ends[0, 0]))
 
 
 class Front(ClaimOptions):
@@ -209,14 +211,14 @@ def rank_fronts(rows: pd.DataFrame, options: Front) -> Blocks:
         raise EmptySelectionError(
             f"fronts with more points dominate more, and these have {listed}: give each as many levels and rates"
         )
-    areas = {
-        name: {
-            replica: hypervolume(members[["x", "y"]].to_numpy(float), np.array(options.reference))
-            for replica, members in front.groupby("replica")
-            if len(members) == counts[name]
+    areas = {}
+    for name, front in fronts.items():
+        coordinates = front[["x", "y"]].to_numpy(float)
+        areas[name] = {
+            replica: hypervolume(coordinates[places], np.array(options.reference))
+            for replica, places in front.groupby("replica").indices.items()
+            if len(places) == counts[name]
         }
-        for name, front in fronts.items()
-    }
     (table,), left_out = complete([pd.DataFrame(areas)])
     listed = ", ".join(f"{name} {value:.4g}" for name, value in table.mean().items())
     effects = pd.DataFrame({name: table[best] - table[name] for name in fronts if name != best})

@@ -4,7 +4,7 @@ The spread between blocks gives the power of a test, and the number of blocks th
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import cast
@@ -211,10 +211,10 @@ def part(blocks: Blocks, *settings: str) -> Blocks:
         blocks: Blocks of all settings.
         settings: Their names, as :func:`names` lists them.
     """
-    name = _names(blocks)
+    several = _several(blocks)
 
     def rows_of_settings(table: pd.DataFrame) -> pd.DataFrame:
-        rows = table[[name(*row) in settings for row in table.index]]
+        rows = table[[name in settings for name in _settings(table, several)]]
         empty = np.isnan(rows.to_numpy(float)).all(axis=0)
         # A step between two levels that only other settings have is no step of these.
         return rows.loc[:, ~empty] if empty.any() else rows
@@ -228,8 +228,7 @@ def names(blocks: Blocks) -> list[str]:
     Args:
         blocks: Blocks of all settings.
     """
-    name = _names(blocks)
-    return list(dict.fromkeys(name(*row) for row in blocks.effects.index))
+    return list(dict.fromkeys(_settings(blocks.effects, _several(blocks))))
 
 
 def subsets(blocks: Blocks) -> Iterator[Blocks]:
@@ -388,10 +387,20 @@ def promised(blocks: Blocks, delta: float, level: float, alpha: float) -> Design
     return Design(blocks.rule, delta, spreads, back, blocks.levels, level, share, alpha)
 
 
-def _names(blocks: Blocks) -> Callable[..., str]:
-    """Return the function from the dataset, network, preset and replica of a block to the name of its setting."""
-    several = len({*_places(blocks.effects, "model")} - {-1}) > 1  # -1: of no name
-    return lambda dataset, model, *_: f"{dataset} {model}".strip() if several else dataset
+def _several(blocks: Blocks) -> bool:
+    """Return True if the blocks are of several networks."""
+    return len({*_places(blocks.effects, "model")} - {-1}) > 1  # -1: of no name
+
+
+def _settings(table: pd.DataFrame, several: bool) -> list[str]:
+    """List the name of each block's setting: its dataset, with its network if there are several networks."""
+    strata = _strata(table)
+    by_stratum: dict[Hashable, str] = {}
+    for row, stratum in enumerate(strata):
+        if stratum not in by_stratum:
+            dataset, model, *_ = table.index[row]
+            by_stratum[stratum] = f"{dataset} {model}".strip() if several else dataset
+    return [by_stratum[stratum] for stratum in strata]
 
 
 def _negligible(effects: pd.Series, delta: float, alpha: float) -> bool:
@@ -487,8 +496,9 @@ def _falling(steps: pd.DataFrame | None, delta: float, alpha: float) -> tuple[st
 
 def _column(table: pd.DataFrame, name: object) -> tuple[Float[np.ndarray, " blocks"], Strata]:
     """Return the blocks that have a column, and the stratum of each."""
-    finite = table[name].dropna()
-    return finite.to_numpy(float), _strata(finite)
+    values = table[name].to_numpy(float)
+    present = ~np.isnan(values)
+    return values[present], [stratum for stratum, has in zip(_strata(table), present, strict=True) if has]
 
 
 def _strata(table: pd.DataFrame | pd.Series) -> Strata:
@@ -502,4 +512,4 @@ def _strata(table: pd.DataFrame | pd.Series) -> Strata:
 def _places(table: pd.DataFrame | pd.Series, level: str) -> list[int]:
     """List the place of each block's name among all names of a level of the index."""
     index = cast(pd.MultiIndex, table.index)
-    return [int(place) for place in index.codes[index.names.index(level)]]
+    return index.codes[index.names.index(level)].tolist()
