@@ -299,10 +299,15 @@ def test_what_a_paper_prints_is_judged_on_all_runs_of_its_networks_at_half_of_th
 
 
 def test_figures_writes_pages_that_then_are_up_to_date(tmp_path):
-    for name in ("config", "results/reference/photos/figures/beyond"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    for name in ("claims.parquet", "config.yaml", "provenance.json"):
-        shutil.copy(ROOT / "results/reference/photos" / name, tmp_path / "results/reference/photos")
+    kept, home = (folder / "results/reference/photos" for folder in (ROOT, tmp_path))
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    (home / "figures/beyond").mkdir(parents=True)
+    pictures_of_shapes = [path.relative_to(kept) for path in kept.glob("figures/beyond/shapes.*")]
+    for name in ("config.yaml", "provenance.json", *pictures_of_shapes):
+        shutil.copy(kept / name, home / name)
+    rows = storage.read_rows(kept / "claims.parquet", sealed=False)
+    few = rows[rows["figure"].isin(["fig03", "fig10", "shapes"])]
+    storage.write_rows(home / "claims.parquet", few, sealed=False)
     (tmp_path / "README.md").write_text("<!-- scoreboard of photos -->\n<!-- end of scoreboard -->\n")
     assert call("--check", "--folder", tmp_path, program=figures_app)[0] == 1
     assert call("--folder", tmp_path, program=figures_app)[0] == 0
