@@ -30,8 +30,9 @@ class DigitsReader:
                 raise DatasetError(
                     f"datasets.{name}.{field} = {value!r}: the digits have but one {field}; remove it"
                 )
-        rows = _rows()
-        images, labels = rows[:, :-1].reshape(-1, 8, 8), rows[:, -1]
+        table = _rows()
+        images = table[:, :-1].reshape(-1, 8, 8)
+        labels = table[:, -1]
         pixels = (images * (255 / 16)).astype(np.float32)[..., None]  # they go up to 16
         pool = Records("scikit-learn's digits", labels.astype(np.int64), lambda rows: pixels[rows])
         return RawDataset(classes=tuple("0123456789"), train=pool, test=None)
@@ -41,11 +42,13 @@ def _rows() -> Float[np.ndarray, "n 65"]:
     """Read 64 pixels and a label of each digit from scikit-learn's file: its import takes seconds.
 
     Raises:
-        DatasetError: If scikit-learn is absent.
+        ModuleNotFoundError: If scikit-learn is not installed.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
-        raise DatasetError("the digits are in scikit-learn, which is absent")
+        raise ModuleNotFoundError(
+            "the digits are a file of scikit-learn: pip install scikit-learn", name="sklearn"
+        )
     return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
 
 
