@@ -343,7 +343,7 @@ def group_divergence(noise_multiplier: float, sample_rate: float, rows: int, ord
 
 
 def _epsilon_by_orders(
-    totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: tuple[float, ...]
+    totals: Mapping[tuple[float, float], int], rows: int, delta: float, orders: tuple[float | int, ...]
 ) -> float:
     """Compute ε of Gaussian mechanisms, each with its number of steps, by Rényi orders.
 
@@ -367,7 +367,7 @@ def _epsilon_by_orders(
 # A training states ε at each point of its curves, and so does a batch of an engine: only the steps are others.
 @lru_cache(maxsize=256)
 def _step_divergences(
-    noise_multiplier: float, sample_rate: float, rows: int, orders: tuple[float, ...]
+    noise_multiplier: float, sample_rate: float, rows: int, orders: tuple[float | int, ...]
 ) -> Float[np.ndarray, " orders"]:
     """Compute Rényi divergences of one step, for a record that stands once in the data by Opacus."""
     if rows > 1:
