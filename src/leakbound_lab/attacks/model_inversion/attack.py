@@ -10,7 +10,7 @@ moves a little way.
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -248,7 +248,7 @@ class _Means:
     has_members: np.ndarray
 
     @classmethod
-    def of(cls, dataset: ImageDataset, replica: int, present: list[int]) -> Self:
+    def of(cls, dataset: ImageDataset, replica: int, present: list[int]) -> "_Means":
         """Compute those of a replica."""
         members = dataset.members(replica)
         others = class_means(dataset.nonmembers(replica), present)
