@@ -1,11 +1,13 @@
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from leakbound_lab.claims import statistics
-from leakbound_lab.claims.judging import Design
+from leakbound_lab.claims.judging import Design, _power
 from leakbound_lab.claims.statistics import mean_interval
 
 
@@ -148,3 +150,26 @@ def test_mean_interval_is_students_and_one_value_has_none():
 def test_mean_of_nothing_or_of_a_diverged_replica_is_refused(values):
     with pytest.raises(ValueError, match="diverged"):
         mean_interval(values)
+
+
+def test_power_is_that_of_scipys_noncentral_t_to_the_bit():
+    generator = np.random.default_rng(0)
+    for _ in range(200):
+        blocks, tail = int(generator.integers(2, 500)), float(generator.choice([0.05, 0.025, 0.001]))
+        shift, spread = generator.uniform(0.01, 1.0, 2)
+        distance = min(shift * math.sqrt(blocks) / spread, 37.0)
+        expected = stats.nct.sf(stats.t.isf(tail, blocks - 1), blocks - 1, distance)
+        assert _power(shift, spread, blocks, tail) == float(expected)
+
+
+def test_rank_correlation_is_spearmans_of_rows_with_ties():
+    x, y = np.random.default_rng(0).integers(0, 4, (2, 50, 7)).astype(float)
+    assert statistics.rank_correlation(x, y) == pytest.approx(
+        [stats.spearmanr(first, second).statistic for first, second in zip(x, y, strict=True)]
+    )
+
+
+def test_tables_and_verdicts_are_made_without_the_slow_import_of_scipys_statistics():
+    rooms = ("leakbound.accounting.lower_limits", "leakbound_lab.claims.tabulation", "leakbound_lab.claims.evaluation")
+    code = f"import sys, {', '.join(rooms)}; print('scipy.stats' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from scipy import special, stats
+from scipy import special
 
 from leakbound.accounting.one_run import gaussian_epsilon, guess, one_run_epsilon, one_run_gaussian
 from leakbound.accounting.risk import (
@@ -201,8 +201,8 @@ def pairs_information(
 
 def _networks_information(rates: Float[np.ndarray, " networks"], candidates: int, confidence: float) -> float:
     """Compute the nats that the mean identification rate of networks demonstrates, by Student's t."""
-    quantile = float(stats.t.ppf(confidence, len(rates) - 1))
-    low = float(rates.mean() - quantile * stats.sem(rates))
+    quantile = float(special.stdtrit(len(rates) - 1, confidence))
+    low = float(rates.mean() - quantile * (rates.std(ddof=1) / len(rates) ** 0.5))
     return identification_information(min(max(low, 0.0), 1.0), candidates)
 
 

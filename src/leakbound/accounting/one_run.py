@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
-from scipy import optimize, special, stats
+from jaxtyping import Bool, Float, Int
+from scipy import special
 
 from leakbound.accounting.risk import check_confidence, identification_information
 
@@ -65,11 +65,11 @@ def one_run_p_value(
         delta = min(1.0, (1.0 + math.exp(min(epsilon, _LARGEST))) * delta)
         epsilon = 2.0 * epsilon
     success = float(special.expit(epsilon))
-    certain = float(stats.binom.sf(correct - 1, guesses, success))
+    certain = float(_at_least(correct, guesses, success))
     if delta == 0 or correct == 0:
         return min(1.0, certain)
     short = np.arange(1, correct + 1)
-    near = stats.binom.sf(correct - short - 1, guesses, success) - certain
+    near = _at_least(correct - short, guesses, success) - certain
     return min(1.0, certain + 2.0 * canaries * delta * float((near / short).max()))
 
 
@@ -180,9 +180,10 @@ def one_run_information(pairs: int, guesses: int, correct: int, confidence: floa
     _check(pairs, guesses, correct, 0.0)
     check_confidence(confidence)
     level = 1.0 - confidence
-    log_chance = float(stats.binom.logsf(correct - 1, guesses, 0.5))
-    if log_chance >= math.log(level):
+    chance = float(_at_least(correct, guesses, 0.5))
+    if chance >= level:
         return 0.0
+    log_chance = math.log(chance) if chance > 0 else -math.inf
     if math.isinf(log_chance):  # Chernoff's bound, where the chance is too small for float64
         log_chance = -guesses * identification_information(correct / guesses, 2)
     rest = math.log1p(-level) - math.log1p(-math.exp(log_chance))
@@ -202,6 +203,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     Source:
         Balle and Wang 2018, "Improving the Gaussian mechanism for differential privacy", Theorem 8.
     """
+    from scipy.optimize import brentq  # slow import
+
     if not 0 <= mu < math.inf or not 0 < delta < 1:
         raise ValueError(f"mu = {mu} must be >= 0 and finite, delta = {delta} in (0, 1)")
 
@@ -213,7 +216,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if mu == 0 or excess(0.0) <= 0:
         return 0.0
     largest = mu * (mu / 2.0 - float(special.ndtri(delta)))  # where the first term alone is δ
-    return float(optimize.brentq(excess, 0.0, largest, xtol=1e-12))
+    return float(brentq(excess, 0.0, largest, xtol=1e-12))
 
 
 def _largest(rejected: Callable[[float], bool]) -> float:
@@ -229,6 +232,12 @@ def _largest(rejected: Callable[[float], bool]) -> float:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rejected(middle) else (low, middle)
     return low
+
+
+def _at_least(correct: int | Int[np.ndarray, " counts"], guesses: int, success: float) -> Any:
+    """Compute the probability that so many guesses are right, each with a probability of success."""
+    # scipy.stats, whose survival function has the same bits, takes half a second to import.
+    return special.betainc(correct, guesses - correct + 1, success)
 
 
 def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:

@@ -273,14 +273,19 @@ def rank_correlation(x: Float[np.ndarray, "blocks k"], y: Float[np.ndarray, "blo
     Returns:
         One correlation for each block, 0 if one of the quantities is constant.
     """
-    from scipy import stats
-
-    ranks = [stats.rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (x, y)]
+    ranks = [_centred_ranks(values) for values in (x, y)]
     product, first, second = (
         (a * b).sum(axis=1) for a, b in ((ranks[0], ranks[1]), (ranks[0],) * 2, (ranks[1],) * 2)
     )
     scale = np.sqrt(first * second)
     return np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0)
+
+
+def _centred_ranks(values: Float[np.ndarray, "blocks k"]) -> Float[np.ndarray, "blocks k"]:
+    """Rank the values of each row, with mean 0. Equal values share their mean rank."""
+    of, others = values[:, :, np.newaxis], values[:, np.newaxis, :]
+    ranks = ((of > others).sum(axis=2) - (of < others).sum(axis=2)) / 2
+    return np.where(np.isnan(values).any(axis=1, keepdims=True), np.nan, ranks)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

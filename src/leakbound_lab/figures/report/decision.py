@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from leakbound.accounting.dp import gaussian_steps
 from leakbound.accounting.leakage import PrivacyEvent
@@ -307,7 +307,7 @@ def _with_test_records(shares: dict[str, float], tested: int) -> dict[str, float
     high = shares["accuracy_high"]
     if math.isnan(accuracy):
         return shares
-    z = float(stats.norm.ppf(0.975))
+    z = float(special.ndtri(0.975))
     middle = (accuracy + z**2 / (2 * tested)) / (1 + z**2 / tested)
     half = math.sqrt(accuracy * (1 - accuracy) / tested + z**2 / (4 * tested**2)) * z / (1 + z**2 / tested)
     ends = {
