@@ -57,6 +57,7 @@ def finish(dataset: str, reader: str) -> Path:
         "datasets": {dataset: {"reader": reader}},
         "studies": {},
         "illustrations": {"noisy_images": {"dataset": dataset, "levels": {"natural": [4.0]}}, "weights": {}},
+        "figure_formats": ["png"],
         "tracking": {"enabled": False},
     }
     path = Path("shown.yaml")
@@ -107,6 +108,17 @@ def test_reference_keeps_pictures_that_may_be_published_once_the_configuration_h
     shutil.rmtree("results")
     code, output = keep("shown.yaml")
     assert (code, "run snakemake" in output) == (2, True)
+
+
+def test_the_report_draws_in_pixels_what_is_too_large_as_a_drawing():
+    path = finish("digits", "digits")
+    drawn = Path("results/shown/figures/tan2024/fig05")
+    counts = []
+    for size in (0, 400_000):
+        write_text(drawn.with_suffix(".svg"), f"<svg>{' ' * size}</svg>")
+        assert call("report", "--configfile", path)[0] == 0
+        counts.append(Path("results/shown/report.html").read_text().count('src="data:image/png;base64,'))
+    assert counts == [0, 2]  # where the page opens, and in its place
 
 
 def test_values_of_single_units_may_stay_behind_but_not_that_attacks_failed():

@@ -54,6 +54,7 @@ class KeptFigure:
         notes: Sentences under the caption.
         warnings: Claim to a sentence about it.
         at_length: True if it shows networks of the paper after as many rounds as the paper prints.
+        pixels: True if its picture was kept as PNG, too, which the page then shows.
     """
 
     preset: str
@@ -63,6 +64,7 @@ class KeptFigure:
     notes: Sequence[str] = ()
     warnings: Mapping[str, str] = field(default_factory=dict)
     at_length: bool = False
+    pixels: bool = False
 
 
 def figures_pages(
@@ -172,7 +174,7 @@ def _entry(key: str, figure: FigureConfig, kept: Sequence[KeptFigure], joint: pd
         links = f"[drawing]({picture}.svg), [rows]({picture}.parquet), [run]({one.folder}/provenance.json)"
         words = figure.caption.split() if place == 0 else ["The same in another run."]
         paragraphs += [
-            f"![{figure.title}]({picture}.png)",
+            f"![{figure.title}]({picture}.{'png' if one.pixels else 'svg'})",
             " ".join([*words, *one.notes]),
             f"**Settings.** {'. '.join(_settings(figure, one))}. {links}.",
         ]

@@ -87,6 +87,7 @@ def _kept(folder: Path, figures: Sequence[FigureConfig]) -> dict[str, list[KeptF
                 notes=notes(figure, whole, ran),
                 warnings=warnings(figure, whole),
                 at_length=at_length(figure, whole, ran),
+                pixels=path.with_suffix(".png").is_file(),
             )
             rate = (ran.get("federated") or {}).get("learning_rate")
             settings = {(dataset, model, rate) for dataset, model in own[["dataset", "model"]].to_numpy().tolist()}

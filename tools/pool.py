@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import pandas as pd
 import typer
@@ -20,6 +20,7 @@ from leakbound_lab.claims.scoreboard import overall, to_markdown, verdict_counts
 from leakbound_lab.claims.selection import shown_rows
 from leakbound_lab.config import reading
 from leakbound_lab.config.catalogue import SCOREBOARD, FigureConfig
+from leakbound_lab.config.whole import FigureFormat
 from leakbound_lab.datasets.records import unpublishable
 from leakbound_lab.figures.notes import notes, with_epsilon
 from leakbound_lab.steps.job_settings import register_plugins
@@ -123,8 +124,9 @@ def redraw(figure: FigureConfig, table: pd.DataFrame, readers: Mapping[str, str]
     target = folder / "figures" / figure.paper
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as drawn:  # where pictures get seals, which the folder's manifest replaces
-        write_figure(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table))
-        for suffix in ("svg", "png"):
+        formats = [kind for kind in get_args(FigureFormat) if (target / f"{figure.id}.{kind}").is_file()]
+        write_figure(figure, chosen, Path(drawn) / figure.id, notes=notes(figure, table), formats=formats)
+        for suffix in ("svg", *formats):
             shutil.copyfile(f"{drawn}/{figure.id}.{suffix}", target / f"{figure.id}.{suffix}")
     storage.write_rows(target / f"{figure.id}.parquet", chosen, sealed=False)
 

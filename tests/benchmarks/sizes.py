@@ -180,7 +180,7 @@ def page(size: int, folder: Path, counts: dict[str, float]) -> None:
     verdicts = _judged(run, figure, run.rows(figure))
     provenance = {"commits": {}, "dirty": False, "config_hash": "", "devices": {}, "diverged_replicas": 0}
     provenance |= {"data": {}, "versions": {}, "steps": {}}
-    shown = ReportFigure(figure, "Caption.", b"<svg/>", b"PNG", rows)
+    shown = ReportFigure(figure, "Caption.", b"<svg/>", rows)
     with counted(counts):
         text = written(Report(run.config, [shown], verdicts, provenance, tables={str(figure.study): rows}))
     counts |= {"size": len(rows), "bytes": len(text.encode())}

@@ -87,7 +87,6 @@ def test_a_job_draws_the_figure_of_the_catalogue_whose_options_it_states_in_thei
 def test_every_figure_is_drawn_from_its_rows_with_the_words_of_the_kept_one(tmp_path, key):
     write_figure(FIGURES[key], storage.read_rows(KEPT[key], sealed=False), tmp_path / "fig")
     assert texts(tmp_path / "fig.svg") == texts(KEPT[key].with_suffix(".svg"))
-    assert (tmp_path / "fig.png").stat().st_size > 2000
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def accuracy(study: pd.DataFrame) -> pd.DataFrame:
     return study[study["metric"] == "test_accuracy"]
 
 
-def written(folder: Path, figure: FigureConfig, table: pd.DataFrame) -> tuple[bytes, bytes]:
-    write_figure(figure, select(table, figure.select), folder / "fig")
-    return (folder / "fig.svg").read_bytes(), (folder / "fig.png").read_bytes()
+def written(folder: Path, figure: FigureConfig, table: pd.DataFrame) -> dict[str, bytes]:
+    write_figure(figure, select(table, figure.select), folder / "fig", formats=["png", "pdf"])
+    return {kind: (folder / f"fig.{kind}").read_bytes() for kind in ("svg", "png", "pdf")}
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,10 @@ def test_equal_rows_give_equal_bytes(tmp_path, study, plot, options, conditions)
 
 
 def test_pictures_are_text_and_pixels_of_the_stated_size(tmp_path, study):
-    svg, _ = written(tmp_path, entry(options=ACCURACY, select={"metric": "test_accuracy"}), study)
-    assert re.search(rb"<text[^>]*>test accuracy</text>", svg)
-    assert not re.search(rb"<dc:date>", svg)
+    found = written(tmp_path, entry(options=ACCURACY, select={"metric": "test_accuracy"}), study)
+    assert re.search(rb"<text[^>]*>test accuracy</text>", found["svg"])
+    assert not re.search(rb"<dc:date>", found["svg"])
+    assert re.search(rb"/MediaBox \[ 0 0 (\d+)", found["pdf"])[1] == str(round(style.ONE_COLUMN * 72)).encode()
     with Image.open(tmp_path / "fig.png") as picture:
         assert picture.width == round(style.ONE_COLUMN * 160)
         assert picture.info["dpi"][0] == pytest.approx(160, abs=0.1)

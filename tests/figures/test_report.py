@@ -100,7 +100,7 @@ def drawn(tmp_path_factory):
             stem = tmp_path_factory.mktemp("drawn") / "fig"
             write_figure(figure, rows, stem)
             drawing = stem.with_suffix(".svg").read_bytes()
-        return ReportFigure(figure, f"Caption of {figure.id}.", drawing, b"PNG", rows)
+        return ReportFigure(figure, f"Caption of {figure.id}.", drawing, rows)
 
     return made
 
@@ -209,7 +209,7 @@ def test_page_opens_with_what_came_out(report, made):
 
 def test_pictures_state_their_size_so_that_nothing_jumps_when_they_appear(report, catalogue, study):
     drawing = b'<svg xmlns="http://www.w3.org/2000/svg" width="331.2pt" height="216pt"></svg>'
-    figure = ReportFigure(catalogue["fig09"], "", drawing, b"PNG", study)
+    figure = ReportFigure(catalogue["fig09"], "", drawing, study)
     assert figure.size == {"width": 331, "height": 216}
     text = page(dataclasses.replace(report, figures=[figure]))
     assert text.count('width="331" height="216"') == 2  # where the page opens, and in its place
@@ -231,7 +231,7 @@ def test_roc_of_defenses_has_logarithmic_axes_down_to_the_least_rate(report):
 
 
 def test_drawing_that_is_too_large_is_shown_as_a_picture(catalogue, study):
-    large = ReportFigure(catalogue["fig09"], "", b" " * 600_000, b"PNG", study)
+    large = ReportFigure(catalogue["fig09"], "", b" " * 600_000, study, picture=b"PNG")
     assert large.source == f"data:image/png;base64,{base64.b64encode(b'PNG').decode()}"
 
 
@@ -364,7 +364,7 @@ def test_figures_of_another_kind_and_rows_without_numbers_have_no_points(catalog
 def test_page_of_figures_shows_what_is_kept_and_lists_the_rest(catalogue, study):
     shown, other = catalogue["fig15"], catalogue["fig09"]
     rows = select(study, shown.select)
-    kept = KeptFigure("small", "../../results/reference/photos", rows, evaluate(shown, study, alpha=0.05))
+    kept = KeptFigure("small", "../../results/reference/photos", rows, evaluate(shown, study, alpha=0.05), pixels=True)
     again = dataclasses.replace(kept, preset="other", folder="../../results/reference/other")
     pages = figures_pages([other, shown], {"tan2024/fig15": [kept, again]}, None)
     text = pages["figures/tan2024.md"]

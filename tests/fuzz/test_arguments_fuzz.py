@@ -77,7 +77,7 @@ class Example:
 
     def name_of(self, option: str) -> str:
         """Name of the file that it writes for an option."""
-        return f"picture.{option}" if option in ("svg", "png") else option
+        return "picture.svg" if option == "svg" else option
 
 
 def inputs_of(role: str, files: Files) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,8 @@ rule claims:
         "exec leakbound step claims --configfile {params.settings} > {log} 2>&1"
 
 
-# A rule for each paper, figures_tan2024 and so on: all its figures, each as SVG and PNG with the rows that it shows.
+# A rule for each paper, figures_tan2024 and so on: all its figures, each as SVG, in the formats that the configuration asks
+# for, and with the rows that it shows.
 for paper in sorted({figure.paper for figure in TABLE.figures.values()}):
     drawn = {key: figure for key, figure in TABLE.figures.items() if figure.paper == paper}
 
@@ -64,7 +65,7 @@ for paper in sorted({figure.paper for figure in TABLE.figures.values()}):
                 report(TABLE.file("plot", key, "svg"), category=paper, labels=RULES.labels(key))
                 for key, figure in drawn.items()
             ],
-            others=[TABLE.file("plot", key, role) for key in drawn for role in ("png", "shown")],
+            others=[path for key in drawn for path in TABLE.drawn(key)[1:]],
         log:
             RESULTS / f"logs/figures/{paper}.log",
         benchmark:

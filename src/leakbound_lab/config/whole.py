@@ -13,6 +13,7 @@ from leakbound_lab.config.federated import FederatedConfig
 from leakbound_lab.config.settings import (
     Address,
     Line,
+    Listed,
     Name,
     Names,
     PrivacyNoise,
@@ -25,6 +26,8 @@ from leakbound_lab.config.settings import (
 from leakbound_lab.config.studies import EfficiencyConfig, IllustrationConfig, StudyConfig
 from leakbound_lab.config.theory import TheoryConfig
 from leakbound_lab.config.training import TrainingConfig
+
+FigureFormat = Literal["png", "pdf"]
 
 
 class TrackingConfig(Settings):
@@ -115,6 +118,9 @@ class Config(Settings):
     ``resources.<step>.gpu``."""
     catalogue: Line = "config/figures"
     """Catalogue of figures, a file or a folder. A figure is drawn if the configuration produces its rows."""
+    figure_formats: Listed[FigureFormat] = ()
+    """Formats, of png and pdf, in which figures are drawn besides SVG. Each takes as long as the SVG.
+    `leakbound export` writes them for single figures of a finished run."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
     plugins: PluginsConfig = PluginsConfig()

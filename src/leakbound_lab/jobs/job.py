@@ -49,6 +49,7 @@ class Job:
         work: Elementary work in the job, for the plan.
         part_of: Dataset, run or paper of which one job of Snakemake makes all results of the step. None for a
             result that has a job of its own.
+        without: Options of files that the step can write, and this job does not.
     """
 
     step: str
@@ -61,12 +62,15 @@ class Job:
     purpose: str = ""
     work: Callable[[], Iterable[Work]] = tuple
     part_of: str | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def outputs(self) -> dict[str, str]:
         """Return the command-line option of each file that the job writes, with the file."""
         return {
-            role: f"{self.root}/{path.format(name=self.name)}" for role, path in OUTPUTS[self.step].items()
+            role: f"{self.root}/{path.format(name=self.name)}"
+            for role, path in OUTPUTS[self.step].items()
+            if role not in self.without
         }
 
     def input_files(self) -> list[str]:
@@ -110,7 +114,7 @@ def new_job(
             their names.
         uses: Kind of registered objects to the names that the command looks up. None if it looks up none.
         modules: Modules that the command finds by other means, for the code fingerprint.
-        facts: Inputs, purpose, work and ``part_of`` of the job.
+        facts: Inputs, purpose, work, ``part_of`` and ``without`` of the job.
     """
     for argument, value in arguments.items():
         if argument not in settings:

@@ -40,7 +40,12 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "federated": {"rows": "tables/federated/{name}.parquet"},
         "illustrate": {"out": "illustrations/{name}.parquet"},
         "tabulate": {"out": "tables/{name}.parquet"},
-        "plot": {"svg": "figures/{name}.svg", "png": "figures/{name}.png", "shown": "figures/{name}.parquet"},
+        "plot": {
+            "svg": "figures/{name}.svg",
+            "png": "figures/{name}.png",
+            "pdf": "figures/{name}.pdf",
+            "shown": "figures/{name}.parquet",
+        },
         "claims": {
             "out": "claims.parquet",
             "scoreboard": "scoreboard.md",
@@ -51,7 +56,8 @@ OUTPUTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "report": {"out": "report.html"},
     }
 )
-"""Step, in chain order, to parameter to the file that a job writes. ``{name}`` is the name of the job."""
+"""Step, in chain order, to parameter to the file that a job writes, ``png`` and ``pdf`` only where the configuration
+asks for them. ``{name}`` is the name of the job."""
 RULES: Mapping[str, str] = MappingProxyType({"references": "attack", "plot": "figures"})
 """Step to the rule that makes its results, where it is not the rule of its name."""
 

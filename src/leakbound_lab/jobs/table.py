@@ -173,6 +173,15 @@ class RunTable:
         """
         return f"{self._root}/{OUTPUTS[step][role].format(name=name)}"
 
+    def drawn(self, key: str) -> list[str]:
+        """List the files of a figure: its pictures, and the rows that it shows.
+
+        Args:
+            key: ``paper/id`` of the figure.
+        """
+        wanted = {"svg", *self.config.figure_formats, "shown"}
+        return [self.file("plot", key, role) for role in OUTPUTS["plot"] if role in wanted]
+
     def size(self, dataset: str) -> DatasetSize:
         """Return the sizes of a dataset's splits, known without reading it.
 

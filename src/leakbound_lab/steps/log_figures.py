@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from leakbound import storage
@@ -16,7 +17,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         return
     files = [
         *(table.file("tabulate", name) for name in table.tables),
-        *(table.file("plot", key, role) for key in table.figures for role in OUTPUTS["plot"]),
+        *(path for key in table.figures for path in table.drawn(key)),
         *(table.file("claims", "claims", role) for role in OUTPUTS["claims"] if table.claiming()),
     ]
     readers = table.readers()
@@ -24,6 +25,7 @@ def jobs(table: RunTable) -> Iterator[Job]:
         "preset": config.preset,
         "uri": config.tracking.uri,
         "figures": [*table.figures],
+        "formats": sorted({"svg", *config.figure_formats}),
         "readers": readers,
     }
     uses = {"datasets": sorted({*readers.values()})}
@@ -40,7 +42,13 @@ def jobs(table: RunTable) -> Iterator[Job]:
 
 
 def log_figures(
-    preset: str, uri: str, figures: Sequence[str], readers: Mapping[str, str], root: Path, marker: Path
+    preset: str,
+    uri: str,
+    figures: Sequence[str],
+    formats: Sequence[str],
+    readers: Mapping[str, str],
+    root: Path,
+    marker: Path,
 ) -> None:
     """Write all figures, tables and verdicts of a configuration to one MLflow run.
 
@@ -48,6 +56,7 @@ def log_figures(
         preset: Name of the configuration.
         uri: Address of the store.
         figures: Keys ``paper/id`` of its figures.
+        formats: Formats of their pictures.
         readers: Dataset to the name of its reader.
         root: Folder of the results, whose figures and tables are read.
         marker: File to write, which says what was sent.
@@ -56,15 +65,19 @@ def log_figures(
     from leakbound_lab.tracking.run_description import describe_figures
     from leakbound_lab.tracking.sending import log_run
 
-    def is_private(path: Path) -> bool:
-        rows = path.with_suffix(".parquet")  # next to a figure those that it shows
+    @cache
+    def is_private(rows: Path) -> bool:
         return rows.is_file() and bool(unpublishable(storage.read_rows(rows), readers))
 
-    drawn = [output(root, "plot", key, role) for key in figures for role in OUTPUTS["plot"]]
+    drawn = [output(root, "plot", key, role) for key in figures for role in (*formats, "shown")]
     tables = [
         path for path in (root / "tables").rglob("*") if path.is_file() and not path.name.startswith(".")
     ]
-    files = sorted(path for path in (*drawn, *tables) if not is_private(path))
+    files = sorted(
+        path
+        for path in (*drawn, *tables)
+        if not is_private(path.with_suffix(".parquet"))  # next to a figure those that it shows
+    )
     verdicts = {}
     claims = output(root, "claims", "claims", "out")
     if claims.is_file():

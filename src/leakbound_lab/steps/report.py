@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -14,6 +15,7 @@ import typer
 from leakbound import storage
 from leakbound.commands.files import check_outputs
 from leakbound.storage.provenance import settings_hash
+from leakbound_lab.config.catalogue import FigureConfig
 from leakbound_lab.config.reading import load
 from leakbound_lab.config.whole import Config
 from leakbound_lab.jobs.job import Job, JobList, Step, new_job
@@ -21,6 +23,7 @@ from leakbound_lab.jobs.paths import output
 from leakbound_lab.jobs.table import RunTable, rows_file
 from leakbound_lab.steps.job_list import job_list
 from leakbound_lab.steps.job_settings import ConfigOption, register_plugins
+from leakbound_lab.steps.plot import write_figure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,33 +94,40 @@ def _figures(root: Path, table: RunTable, tables: dict[str, pd.DataFrame]) -> It
 
     from leakbound_lab.datasets.records import unpublishable
     from leakbound_lab.figures.notes import notes, warnings
-    from leakbound_lab.figures.report.page import ReportFigure
+    from leakbound_lab.figures.report.page import LARGEST_DRAWING, ReportFigure
 
     read = cache(storage.read_rows)
     ran = table.config.model_dump(mode="json")
     for key, figure in table.figures.items():
-        drawn = {role: output(root, "plot", key, role) for role in ("svg", "png")}
-        for path in drawn.values():
-            if not path.is_file():
-                raise FileNotFoundError(f"{path}: is missing; run snakemake for this configuration first")
+        drawn = output(root, "plot", key, "svg")
+        if not drawn.is_file():
+            raise FileNotFoundError(f"{drawn}: is missing; run snakemake for this configuration first")
         rows = storage.read_rows(output(root, "plot", key, "shown"))
         if private := unpublishable(rows, table.readers()):
             raise ValueError(
                 f"{key}: shows private pictures of {', '.join(private)}; run snakemake again to leave them out"
             )
-        pictures = {role: storage.read_bytes(path, most=storage.limits.TEXT) for role, path in drawn.items()}
+        drawing = storage.read_bytes(drawn, most=storage.limits.TEXT)
         whole = read(rows_file(root, figure)) if figure.study or figure.table else pd.DataFrame()
         if figure.study is not None:
             tables[figure.study] = whole
         yield ReportFigure(
             figure,
             table.caption(key),
-            pictures["svg"],
-            pictures["png"],
+            drawing,
             rows,
             notes(figure, whole, ran),
             warnings(figure, whole),
+            _in_pixels(figure, rows) if len(drawing) > LARGEST_DRAWING else b"",
         )
+
+
+def _in_pixels(figure: FigureConfig, rows: pd.DataFrame) -> bytes:
+    """Draw a figure as PNG."""
+    with tempfile.TemporaryDirectory() as folder:
+        stem = Path(folder) / figure.id
+        write_figure(figure, rows, stem, formats=["png"])
+        return stem.with_suffix(".png").read_bytes()
 
 
 def _curves(

@@ -172,7 +172,7 @@ def run_step(
         ConfigError: If there are no such plugins.
         typer.BadParameter: If an output cannot be written.
     """
-    check_outputs(*(options[role] for role in OUTPUTS[step.name]))
+    check_outputs(*(options[role] for role in OUTPUTS[step.name] if role in options))
     register_plugins(settings.get("plugins", {}))
     takes_plain = "plain" in inspect.signature(step.command).parameters
     step.command(**arguments, **options, **({"plain": settings} if takes_plain else {}))

@@ -109,6 +109,20 @@ def placeholder(reason: str) -> Figure:
     return figure
 
 
+def write_pdf(picture: Figure, path: Path, title: str) -> None:
+    """Write a figure as PDF, with the layout that it has.
+
+    Args:
+        picture: The figure, drawn before, so that its layout stands.
+        path: File to write.
+        title: Title in the file.
+    """
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    picture.set_layout_engine("none")
+    FigureCanvasPdf(picture).print_pdf(path, metadata={"Title": title, "CreationDate": None})
+
+
 def write_png(picture: Figure, path: Path, title: str) -> None:
     """Write a figure as PNG. A chart gets a palette, which takes a third of the space. Photographs keep all colors.
 

@@ -35,7 +35,8 @@ from leakbound_lab.figures.plots.planes import POINT
 from leakbound_lab.figures.report import opening, overview
 from leakbound_lab.figures.report.page_templates import picture_address, templates
 
-_LARGEST_DRAWING = 300_000
+LARGEST_DRAWING = 300_000
+"""Bytes of the largest drawing that the page holds as it is."""
 _SYMBOLS = dict(zip((*VERDICTS, *EXACT_VERDICTS), "✓✗±≈?✓✗", strict=True))
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -55,19 +56,20 @@ class ReportFigure:
         config: Entry of the catalogue.
         caption: Text under the figure.
         drawing: The figure as SVG.
-        picture: The figure as PNG, which is shown if the drawing is too large for the page.
         rows: Rows that the figure shows.
         notes: Sentences under the caption (:func:`leakbound_lab.figures.notes.notes`).
         warnings: Claim to a sentence about it.
+        picture: The figure as PNG, which is shown instead of the drawing. Empty if the drawing is small enough
+            (``LARGEST_DRAWING``).
     """
 
     config: FigureConfig
     caption: str
     drawing: bytes
-    picture: bytes
     rows: pd.DataFrame
     notes: Sequence[str] = ()
     warnings: Mapping[str, str] = field(default_factory=dict)
+    picture: bytes = b""
 
     @property
     def key(self) -> str:
@@ -82,8 +84,9 @@ class ReportFigure:
     @property
     def source(self) -> str:
         """Address that contains the figure itself."""
-        small = len(self.drawing) <= _LARGEST_DRAWING
-        return picture_address("svg+xml", self.drawing) if small else picture_address("png", self.picture)
+        if self.picture:
+            return picture_address("png", self.picture)
+        return picture_address("svg+xml", self.drawing)
 
     @property
     def size(self) -> dict[str, int]:
