@@ -119,7 +119,7 @@ class Config(Settings):
     catalogue: Line = "config/figures"
     """Catalogue of figures, a file or a folder. A figure is drawn if the configuration produces its rows."""
     figure_formats: Listed[FigureFormat] = ()
-    """Formats, of png and pdf, in which figures are drawn besides SVG. Each takes as long as the SVG.
+    """Formats, of png and pdf, in which figures are drawn besides SVG, each in about half of its time.
     `leakbound export` writes them for single figures of a finished run."""
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
     """Level of the claim tests, Holm-corrected within a figure."""
