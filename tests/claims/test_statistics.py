@@ -162,6 +162,15 @@ def test_power_is_that_of_scipys_noncentral_t_to_the_bit():
         assert _power(shift, spread, blocks, tail) == float(expected)
 
 
+@pytest.mark.parametrize("n", [2, 5, 6, 9, 40, 300])
+def test_the_interval_of_a_median_has_scipys_ends_and_is_the_range_where_scipy_has_none(n):
+    values = np.random.default_rng(n).normal(size=n)
+    ends = stats.quantile_test(values, q=float(np.median(values)), p=0.5).confidence_interval(0.95)
+    low = ends.low if math.isfinite(ends.low) else values.min()
+    high = ends.high if math.isfinite(ends.high) else values.max()
+    assert statistics.median_interval(values)[1:] == (low, high)
+
+
 def test_rank_correlation_is_spearmans_of_rows_with_ties():
     x, y = np.random.default_rng(0).integers(0, 4, (2, 50, 7)).astype(float)
     assert statistics.rank_correlation(x, y) == pytest.approx(

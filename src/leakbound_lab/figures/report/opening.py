@@ -307,7 +307,8 @@ def _of_one_network(
     sound = []
     for table in tables.values():
         if {"chosen", "defense"} <= set(table.columns):
-            rows = table[(table["metric"] == metric) & (table["variant"] == variant) & table["chosen"]]
+            rows = table[table["metric"] == metric]
+            rows = rows[(rows["variant"] == variant) & rows["chosen"]]
             rows = rows if network is None else rows[(rows[_NETWORK] == network).all(axis=1)]
             sound.append(rows[(rows["status"].astype(str) == "") & rows["value"].notna()])
     best = max(sound, key=lambda rows: rows["defense"].nunique(), default=pd.DataFrame())

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from xml.etree import ElementTree
 
@@ -122,7 +123,7 @@ class Report:
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     curves: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def bounds(self) -> dict[Any, Statement]:
         """Defense and level to what is stated of its training."""
         stated = {
@@ -132,7 +133,7 @@ class Report:
         }
         return opening.bounds(self.tables, stated)
 
-    @property
+    @cached_property
     def sentences(self) -> list[str]:
         """Sentences that open the page: results of other settings, then those of the results."""
         last = scoreboard(self.claims).iloc[-1].to_dict() if len(self.claims) else {}
@@ -204,18 +205,21 @@ def _claims(report: Report) -> Iterator[dict[str, Any]]:
     warnings = {
         (figure.key, claim): text for figure in report.figures for claim, text in figure.warnings.items()
     }
-    for (paper, name, claim), rows in report.claims.groupby(["paper", "figure", "claim"], sort=False):
+    claims = report.claims.reset_index(drop=True)
+    written = scoreboard_rows(claims)
+    over_all = claims.index.isin(overall(claims).index)
+    for (paper, name, claim), rows in claims.groupby(["paper", "figure", "claim"], sort=False):
         figure = f"{paper}/{name}"
-        whole = overall(rows)
-        parts = rows.drop(whole.index)
-        stated = scoreboard_rows(whole).iloc[0]
+        whole = rows[over_all[rows.index]]
+        parts = rows[~over_all[rows.index]]
+        stated = written.loc[whole.index[0]]
         datasets = [
             {"name": style.written(str(part_row.dataset)), "verdict": str(part_row.verdict)}
             for part_row in parts[parts["dataset"] != ""].itertuples(index=False)
         ]
         warning = warnings.get((figure, claim))
         text = {"text": stated["claim"], "warning": warning}
-        settings = scoreboard_rows(parts)[["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
+        settings = written.loc[parts.index, ["setting", "verdict", *NUMBERS, "compared"]].to_numpy().tolist()
         yield {
             "figure": figure,
             **stated[["claim", "verdict", "compared"]].to_dict(),
