@@ -36,17 +36,17 @@ def test_numbers_are_written_as_the_pages_write_them(value, digits, sign, text):
 
 
 def test_what_no_row_has_is_an_error():
-    kept = findings.Numbers("photos")
+    photos = findings.kept("photos")
     with pytest.raises(ValueError, match="no rows"):
-        kept.mean("comparison", "auc", defense="natural", level=77.0)
+        photos.mean("comparison", "auc", defense="natural", level=77.0)
     with pytest.raises(ValueError, match="0 rows of"):
-        kept.claim("tan2024/fig15/no_such_claim")
+        photos.claim("tan2024/fig15/no_such_claim")
 
 
 @pytest.mark.slow
 def test_two_runs_together_have_the_blocks_of_both_and_the_mean_of_their_effects():
     key = "tan2024/fig15_recipes/dpsgd_against_membership"
-    single = [findings.Numbers(name).claim(key) for name in ("rates", "svhn_celeba")]
+    single = [findings.kept(name).claim(key) for name in ("rates", "svhn_celeba")]
     both = findings.together("rates", "svhn_celeba", "comparison").claim(key)
     assert both["blocks"] == sum(row["blocks"] for row in single)
     assert both["effect"] == pytest.approx(sum(row["effect"] for row in single) / 2)  # two datasets each
@@ -57,7 +57,7 @@ def test_a_quantity_has_one_number_in_pictures_and_in_the_pages():
     """Pictures show means over their rows; the README and the findings read those of the study's table."""
     config = reading.load(ROOT / "results/reference/paper_gradients/config.yaml")
     figures = reading.load_catalogue(config.catalogue, config).figures
-    kept, compared = findings.Numbers("paper_gradients"), 0
+    kept, compared = findings.kept("paper_gradients"), 0
     for figure in figures:
         path = ROOT / f"results/reference/paper_gradients/figures/{figure.paper}/{figure.id}.parquet"
         if figure.study is None or figure.rates == "all" or not path.is_file():

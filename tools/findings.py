@@ -48,7 +48,11 @@ class Numbers:
     def __init__(self, presets: str) -> None:
         self.name = presets
         self.homes = [KEPT / preset for preset in presets.split("+")]
-        self.claims = kept_claims(*self.homes)
+
+    @functools.cached_property
+    def claims(self) -> pd.DataFrame:
+        """Verdicts of these runs; what a paper prints is judged on all of them, which takes seconds."""
+        return kept_claims(*self.homes)
 
     @functools.cache  # noqa: B019 - one object for each configuration, as long as the page is written
     def table(self, name: str) -> pd.DataFrame:
@@ -232,11 +236,12 @@ class Numbers:
 
 
 @functools.cache
-def _kept(presets: str) -> Numbers:
+def kept(presets: str) -> Numbers:
     """Return the results of configurations, read once for all pages."""
     return Numbers(presets)
 
 
+@functools.cache
 def together(first: str, second: str, study: str) -> Numbers:
     """Test the claims on a study over the blocks of two runs, which have no dataset in common, at half of the level.
 
@@ -245,7 +250,7 @@ def together(first: str, second: str, study: str) -> Numbers:
     """
     both = Numbers(f"{first}+{second}")
     config = reading.load(KEPT / first / "config.yaml")
-    rows = pd.concat([_kept(name).table(study) for name in (first, second)], ignore_index=True)
+    rows = pd.concat([kept(name).table(study) for name in (first, second)], ignore_index=True)
     figures = reading.load_catalogue(config.catalogue, config).figures
     tested = [
         evaluate(figure, rows, config.alpha / 2, functools.partial(numpy_generator, 0))
@@ -293,7 +298,7 @@ def rendered(template: Path) -> str:
         autoescape=False,
     )
     text = environment.from_string(template.read_text(encoding="utf-8"))
-    return text.render(kept=_kept, together=functools.cache(together), written=written, epsilons=epsilons)
+    return text.render(kept=kept, together=together, written=written, epsilons=epsilons)
 
 
 def pages() -> dict[Path, str]:

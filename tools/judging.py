@@ -27,6 +27,12 @@ KEPT = Path(__file__).parents[1] / "results" / "reference"
 _GENERATOR = functools.partial(numpy_generator, 0)
 
 
+@functools.lru_cache(maxsize=12)  # more than runs that are judged together
+def _table(path: Path, written: int) -> pd.DataFrame:
+    """Read a table once for all figures that show it."""
+    return storage.read_rows(path, sealed=False)
+
+
 class KeptRun:
     """A kept run: its configuration, those of its repeats, and its tables.
 
@@ -49,7 +55,7 @@ class KeptRun:
         """Read the table that a figure shows, or the rows that are kept beside its picture."""
         table = rows_file(self.home, figure)
         kept = table if table.is_file() else self.home / f"figures/{figure.paper}/{figure.id}.parquet"
-        return storage.read_rows(kept, sealed=False)
+        return _table(kept, kept.stat().st_mtime_ns)
 
     def judged(self, figure: FigureConfig) -> pd.DataFrame:
         """Judge the claims of a figure: as its first run and the repeat of its study decide them."""
