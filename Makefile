@@ -26,9 +26,10 @@ SLOW ?=
 test: .venv/ready
 	$(if $(SLOW),FUZZ=1500 )$(PYTEST)$(if $(SLOW), -m "slow or not slow" --durations=60 --durations-min=5)
 
-# The same where arrays are computed with, while shapes and types of all arguments are checked: up to twice the time.
+# The same where arrays are computed with, while shapes and types of all arguments are checked, which takes up to twice
+# the time: without tests that call nothing but what others do, and only if every function with arrays is called.
 test-shapes: .venv/ready
-	$(PYTEST) --jaxtyping-packages=leakbound,leakbound_lab,beartype.beartype \
+	$(PYTEST) -m "(shapes or not slow)$(if $(THOROUGH),, and not no_shapes)" --jaxtyping-packages=leakbound,leakbound_lab,checked_functions.checked \
 	  $(addprefix tests/,accounting attacks channels models papers training)
 
 # All of that and the long tail: the whole chain, every preset's jobs, faults, servers, some 1,500 cases of bad input.

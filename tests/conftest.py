@@ -47,6 +47,19 @@ STUDIES = ("tests/figures/test_catalogue.py", "tests/figures/test_panels.py", "t
 """Files whose tests need the rows of all studies."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Say what marks mean to `make test-shapes`, and there see to it that every function with arrays is checked."""
+    for mark in (
+        "no_shapes: seconds of what cheaper tests call with the same kinds of arguments; left out of it",
+        "shapes: a slow test that is alone in calling something; in it as well",
+    ):
+        config.addinivalue_line("markers", mark)
+    if (config.getoption("jaxtyping_packages", None) or "").endswith("checked_functions.checked"):
+        from checked_functions import EveryFunction
+
+        config.pluginmanager.register(EveryFunction())
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long, and mark what is slow."""

@@ -70,6 +70,7 @@ def test_information_of_one_run_is_the_divergence_of_its_event():
     assert one_run_information(1_000_000, 1_000_000, 1_000_000) == pytest.approx(0.05 * math.log(2), rel=1e-5)
 
 
+@pytest.mark.no_shapes
 def test_scores_that_are_all_equal_show_nothing_whatever_the_order_of_the_coins():
     included = np.arange(100) < 50
     found = limits(

@@ -182,3 +182,13 @@ def test_frozen_copies_of_secret_samples_are_one_at_most_and_an_open_axis_leaves
     assert stated_bounds([silent], np.array([np.inf]), 1e-5, labels=1.0) == stated_bounds(
         [PRIVATE], delta=1e-5, labels=1.0
     )
+
+
+def test_records_have_the_nats_of_their_uses_and_of_what_is_worth_uses_of_the_same_mechanism():
+    mechanism = leakage.Mechanism("natural", RATIOS)
+    unused = leakage.Exposure.nothing(3)
+    assert unused.nats(mechanism).tolist() == [0.0] * 3
+    used = unused.after(np.array([0, 1, 13]))
+    assert used.nats(mechanism) == pytest.approx([0.0, *(gaussian_capacity(RATIOS, 1.0, uses) for uses in (1.0, 13.0))])
+    worth = dataclasses.replace(used, parallel=np.array([13.0, 12.0, 0.0]), others=np.array([0.0, 1.0, 2.0]))
+    assert worth.nats(mechanism) - used.nats(mechanism)[2] == pytest.approx([0.0, 1.0, 2.0])

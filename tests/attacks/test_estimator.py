@@ -74,6 +74,7 @@ def test_learned_estimate_of_black_and_white_blocks_beats_the_linear_one(of_bloc
     assert ratio(learned, channel_of(shape, moments, 4.0), moments, blocks(1000, 1)) < 0.8
 
 
+@pytest.mark.shapes
 def test_no_learned_estimate_of_gaussian_images_beats_the_linear_one():
     """Where the linear estimate is the posterior mean, the network is left alone, up to luck of the validation."""
     moments = estimate_moments([gaussian(20_000, 2)])

@@ -125,6 +125,7 @@ def test_undefended_sigmoid_lenet_gives_digits_away(undefended):
     assert all(np.abs(pictures[name]).max() <= 1.0 for name in ("attack", "geiping", "untuned"))
 
 
+@pytest.mark.no_shapes
 def test_attack_reaches_the_oracle_under_every_channel_and_the_published_one_does_not(by_capacity):
     for rows, _ in by_capacity.values():
         assert mean_of(rows, "oracle") < mean_of(rows, "geiping")
@@ -139,6 +140,7 @@ def test_attack_reaches_the_oracle_under_every_channel_and_the_published_one_doe
     assert np.array_equal(others["truth"], pictures["truth"])  # levels are compared on the same members
 
 
+@pytest.mark.no_shapes
 def test_bounded_and_relative_errors_compare_with_the_prior_image_by_image(by_capacity):
     rows, _ = by_capacity[0.01]
     table = rows[rows.unit >= 0].pivot(index="unit", columns=["variant", "metric"], values="value")

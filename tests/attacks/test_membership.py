@@ -123,6 +123,7 @@ def test_scores_of_a_record_do_not_depend_on_the_other_scored_records():
     torch.testing.assert_close(whole[chosen], alone, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.no_shapes
 def test_white_box_attack_finds_what_the_loss_does_not_show():
     """Members have a feature that non-members lack; their posteriors are drawn alike."""
     generator = torch_generator(0, "feature")
@@ -133,6 +134,7 @@ def test_white_box_attack_finds_what_the_loss_does_not_show():
     assert areas(known, target)["white_box"] > 0.85
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("width", [6, 4096])
 def test_white_box_attack_keeps_the_loss_threshold_where_nothing_else_tells(width):
     generator = torch_generator(0, "loss")
@@ -156,6 +158,7 @@ def test_a_feature_that_was_silent_on_the_known_records_decides_nothing():
     assert (loud - quiet).abs().max() < 1.0
 
 
+@pytest.mark.no_shapes
 def test_attack_succeeds_on_an_overfitted_lenet(found):
     rows, _ = found
     areas = _values(rows, "auc")
@@ -166,6 +169,7 @@ def test_attack_succeeds_on_an_overfitted_lenet(found):
     assert areas.loc["white_box", "value"] >= areas.loc["loss_threshold", "value"] - 0.01
 
 
+@pytest.mark.no_shapes
 def test_attack_on_a_model_that_has_seen_no_record_is_at_chance(found):
     rows, _ = found
     areas = _values(rows, "auc", replica=1)
@@ -174,6 +178,7 @@ def test_attack_on_a_model_that_has_seen_no_record_is_at_chance(found):
     assert (areas.high >= 0.5).all()
 
 
+@pytest.mark.no_shapes
 def test_rows_and_scores_tell_of_every_replica_and_variant(found):
     rows, arrays = found
     metrics = ("auc", "tpr_at_fpr_0.01", "tpr_at_fpr_0.001")
@@ -189,6 +194,7 @@ def test_rows_and_scores_tell_of_every_replica_and_variant(found):
         assert np.array_equal(arrays[f"{ALONE[choice]}_members"][replica], arrays["strongest_members"][replica])
 
 
+@pytest.mark.no_shapes
 def test_diverged_replica_has_no_result_and_leaves_the_others_alone(found):
     rows, arrays = found
     assert rows[rows.replica == 2][["value", "low", "high"]].isna().all(axis=None)

@@ -88,6 +88,7 @@ def test_a_training_that_holds_none_of_the_candidates_shows_chance(scenes, monke
     assert found.low < 0.5 < found.high
 
 
+@pytest.mark.no_shapes
 def test_noise_hides_members_the_more_the_stronger_it_is(scenes):
     """Against 150 others, chance ends at .5 + 2 standard errors of .033."""
     channels = [asked(scenes, **noisy(std)) for std in (0.1, 0.5, 3.0)]
@@ -119,6 +120,7 @@ def test_correlated_noise_hides_members_the_more_the_stronger_it_is(scenes):
     assert areas[2] < 0.57
 
 
+@pytest.mark.no_shapes
 def test_either_noise_of_dp_behind_a_channel_hides_members(scenes):
     """An attacker against a quarter of either noise is certainly better: intervals of 95 %."""
     both = {"defense": ChannelDPSGD(capacity=5.0)}
@@ -129,6 +131,7 @@ def test_either_noise_of_dp_behind_a_channel_hides_members(scenes):
     assert 0.5 < found.low < found.high < min(less_on_images.low, less_on_gradients.low)
 
 
+@pytest.mark.no_shapes
 def test_half_of_a_channels_noise_is_seen(scenes, monkeypatch):
     sound = estimate(attacked(asked(scenes, **noisy(0.6)))[0], "likelihood")
     drawn = ChannelSampler._shaped

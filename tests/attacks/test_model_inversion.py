@@ -49,6 +49,7 @@ def test_tuned_attack_comes_closer_to_the_members_than_its_start(results):
         assert np.median(values_of(rows, "tuned", "gain", replica)) > 0
 
 
+@pytest.mark.no_shapes
 def test_inverted_images_get_their_label_from_the_attacked_network_and_tuned_ones_stay_in_the_box(results, weights):
     _, pictures = results
     model = build("lenet", 1, 10, torch.Generator().manual_seed(9))
@@ -59,6 +60,7 @@ def test_inverted_images_get_their_label_from_the_attacked_network_and_tuned_one
     assert np.abs(pictures["tuned"]).max() <= 1.0 < np.abs(pictures["printed"]).max()
 
 
+@pytest.mark.no_shapes
 def test_gains_are_the_start_less_the_attack_and_parts_of_the_error_of_own_class_means(results, digits):
     rows, pictures = results
     known = values_of(rows, "aux_mean", "mse")
@@ -73,6 +75,7 @@ def test_gains_are_the_start_less_the_attack_and_parts_of_the_error_of_own_class
         np.testing.assert_allclose(values_of(rows, variant, "gain_on_others"), expected, rtol=1e-6)
 
 
+@pytest.mark.no_shapes
 def test_informed_attack_moves_the_stated_way_from_its_own_class_means(results, digits):
     _, pictures = results
     start = class_means(digits.aux, list(range(10)))
@@ -123,6 +126,7 @@ def test_informed_attack_finds_the_way_of_class_means_that_a_linear_network_was_
     assert set(statuses) == {"stuck"}
 
 
+@pytest.mark.no_shapes
 def test_controls_need_no_model(results, digits):
     rows, pictures = results
     mean = digits.aux.images.mean(axis=0)
@@ -135,6 +139,7 @@ def test_controls_need_no_model(results, digits):
     np.testing.assert_array_equal(pictures["truth"], class_means(digits.members(0), list(range(10))))
 
 
+@pytest.mark.no_shapes
 def test_attacks_depend_on_no_member_beyond_the_network(results, weights, digits):
     """Tuning that looks at members would flatter the attack: with others, and the same network, it ends the same."""
     noise = np.random.default_rng(0).uniform(-1, 1, digits.pool.images.shape).astype(np.float32)
@@ -144,6 +149,7 @@ def test_attacks_depend_on_no_member_beyond_the_network(results, weights, digits
         np.testing.assert_array_equal(pictures[variant], results[1][variant])
 
 
+@pytest.mark.no_shapes
 def test_diverged_replica_is_no_result(results):
     rows, _ = results
     assert rows[rows.replica == 2].value.isna().all()

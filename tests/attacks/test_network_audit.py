@@ -95,6 +95,7 @@ def test_losses_and_references_are_used(digits, overfitted):
         audit_network(losses(target), *digits, references=told)
 
 
+@pytest.mark.shapes
 def test_numbers_of_networks_may_differ_by_four_standard_errors_of_both_kinds_of_records():
     """Two networks, 40 members and 10 others: means .75 apart are 3.65 standard errors, .85 are 4.35."""
     others = np.stack([np.arange(10) < 5, np.zeros(10)])
@@ -107,6 +108,7 @@ def test_numbers_of_networks_may_differ_by_four_standard_errors_of_both_kinds_of
         far.check(40, 10)
 
 
+@pytest.mark.shapes
 def test_memorized_canaries_show_more_than_pairs(digits):
     """A function that recognises all that it was trained on."""
     draw = np.random.default_rng(3)

@@ -46,6 +46,7 @@ def problem(digits, model, *, defense=None, level=None, records=1, count=2) -> t
     return MapProblem(model, client, sent.gradients, labels, SHAPE), images
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("spread", [0.0, 2.0])
 def test_gradient_of_the_sigmoid_lenet_holds_the_whole_image_noise_and_all(digits, spread):
     model = network("lenet_sigmoid")
@@ -123,6 +124,7 @@ def test_ways_that_are_tried_are_those_that_suit_the_upload(digits):
         recover_images(partly, Method("adam", 1.0), None, 1)
 
 
+@pytest.mark.no_shapes
 def test_records_of_an_undefended_batch_are_found_one_by_one(digits, law):
     known, images = problem(digits, network("lenet_sigmoid"), records=2, count=1)
     found = recover_images(known, Method("quasi_newton", 1e9), law, 150)
@@ -187,6 +189,7 @@ def uses_of(digits, moments, defense, model="lenet_sigmoid"):
     return attack_uses(attack_of(digits, UsesConfig(uses=(1, 4), images=3), model, **known))
 
 
+@pytest.mark.shapes
 @pytest.mark.slow
 def test_fresh_noise_averages_out_and_frozen_noise_stays(digits, moments):
     fresh, arrays = uses_of(digits, moments, ChannelDefense())

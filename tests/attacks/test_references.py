@@ -156,6 +156,7 @@ def _values(rows, metric, replica):
     return rows[(rows["metric"] == metric) & (rows["replica"] == replica)].set_index("variant")
 
 
+@pytest.mark.no_shapes
 def test_comparing_attacks_succeed_where_labels_are_learned_by_heart_and_are_at_chance_without_training(found):
     areas = _values(found[0], "auc", 0)
     assert areas.loc[list(COMPARING), "low"].min() > 0.7
@@ -165,6 +166,7 @@ def test_comparing_attacks_succeed_where_labels_are_learned_by_heart_and_are_at_
     assert (blind["high"] >= 0.5).all()
 
 
+@pytest.mark.no_shapes
 def test_canaries_are_found_in_the_network_that_learned_them_and_not_in_the_other(found):
     rows, arrays = found
     assert _values(rows, "canary_auc", 0).loc[STRONGEST, "low"] > 0.8

@@ -99,6 +99,7 @@ ATTACKED = {
 }
 
 
+@pytest.mark.shapes
 @pytest.mark.parametrize("case", ATTACKED)
 def test_attack_on_replicas_in_a_stack_finds_what_it_finds_one_by_one(case, few_digits, monkeypatch):
     """Replicas need different numbers of searches, as each extends a grid of its own."""

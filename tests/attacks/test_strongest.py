@@ -40,6 +40,7 @@ def test_rows_of_the_strongest_are_those_of_the_choice_on_known_records():
     assert EVERY[arrays["strongest_choice"]] == "rmia"
 
 
+@pytest.mark.no_shapes
 def test_a_learner_is_taken_where_it_is_better_and_seldom_where_it_was_lucky():
     """One that is surely better is taken; of equals, two learners among six, the highest AUC took it in every third."""
     generator = np.random.default_rng(2)

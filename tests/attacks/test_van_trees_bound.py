@@ -84,6 +84,7 @@ def test_dp_divides_its_noise_as_it_averages_so_that_a_batch_of_known_records_hi
     assert eight == pytest.approx(one, rel=1e-5)
 
 
+@pytest.mark.no_shapes
 def test_no_estimate_from_noisy_gradients_beats_the_bound(small):
     """Quadrature along one axis gives the variance of the posterior, all else of the blended record being known.
 

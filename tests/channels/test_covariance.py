@@ -84,6 +84,7 @@ SHAPES = ("natural", "white", "least_power", "rate_distortion")
 VARIANCES = {"equal": np.ones(8), "falling": np.arange(1.0, 9) ** -3}
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("records", [10, 80, 400])
 @pytest.mark.parametrize("law", VARIANCES)
 def test_noise_by_records_of_a_law_tells_no_more_of_it_than_stated_whatever_their_number(law, records):

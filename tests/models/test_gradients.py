@@ -49,5 +49,6 @@ print({"torch._dynamo"} & {*sys.modules})
 """
 
 
+@pytest.mark.no_shapes
 def test_gradients_that_nobody_differentiates_load_no_compiler():
     assert subprocess.check_output([sys.executable, "-c", CODE], text=True) == "set()\n"

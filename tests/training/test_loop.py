@@ -27,6 +27,7 @@ def final(result, metric, replica=0, rate=None):
 OTHERS = ["parameter_noise", "gradient_compression", "large_batch", "compression"]
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize(("max_stack", "canaries"), [(1, 0), (4, 0), (4, 80)])
 def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack, canaries):
     """Two replicas at two rates; as a stack of four, each slot is seen to train at its own rate, on its own labels."""
@@ -58,6 +59,7 @@ def test_loop_equals_a_plain_loop_written_by_hand(request_for, digits, max_stack
             assert final(result, f"{part}_loss", replica, rate) == pytest.approx(loss, 0.01)
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("case", ["none", "natural", "white", "rate_distortion", "white_frozen", *OTHERS])
 def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, under, case):
     slots = {"rounds": 4, "replicas": 2, "learning_rates": (0.02, 0.05)}
@@ -72,6 +74,7 @@ def test_stack_of_replicas_and_rates_equals_one_by_one(request_for, under, case)
         assert other.curves[keys].equals(results[0].curves[keys])
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("case", [*OTHERS, "white", "natural_frozen"])
 def test_equal_requests_give_equal_bytes_leave_the_global_generator_alone_and_state_what_was_done(
     request_for, under, case

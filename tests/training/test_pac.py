@@ -226,6 +226,7 @@ def test_published_bound_over_random_halves_is_within_the_nats(digits):
     assert 0.1 * nats < joint < single < nats
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("stretch", [1.0, 1e3])
 def test_what_a_perfect_reader_learns_of_the_half_adds_up_to_no_more_than_all_uploads_state(digits, stretch):
     """Which of 16 random halves a client holds, by Bayes' rule from uploads at weights that depend on earlier ones."""

@@ -75,6 +75,7 @@ def test_stacked_sums_equal_those_of_each_slot(name):
             torch.testing.assert_close(found[key][slot], value, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("mechanism", CLIPPED)
 def test_stack_of_private_training_equals_one_by_one(request_for, mechanism):
     """With noise: on a CPU a stack draws the numbers that Opacus draws for each slot."""
@@ -174,6 +175,7 @@ def assert_alike(plain: PrivateStackLearner, captured: PrivateStackLearner) -> N
     torch.testing.assert_close(captured.params, plain.params, rtol=0, atol=0)
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("mechanism", CLIPPED)
 @pytest.mark.parametrize("held", [10**6, 30])
 def test_captured_private_training_is_the_training(request_for, monkeypatch, mechanism, held):

@@ -48,6 +48,7 @@ def generator_states(value) -> int:
     return sum(map(generator_states, inner))
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("case", CASES)
 def test_equal_requests_start_alike_and_end_apart(secure, case):
     starts = [train(secure(case, rounds=0)) for _ in range(2)]

@@ -55,6 +55,7 @@ def plain_fedavg(request) -> np.ndarray:
     return server.numpy()
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize("scheme", ["none", "client", "personalized"])
 @pytest.mark.parametrize("max_stack", [1, 4, 6])
 def test_stacked_averaging_agrees_with_a_plain_loop(make_request, scheme, max_stack):

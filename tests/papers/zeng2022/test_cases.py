@@ -95,6 +95,7 @@ def test_only_the_larger_mode_is_released_below_the_threshold(signal):
     assert optimum.utility_bits < 0.5 * threshold + shared
 
 
+@pytest.mark.no_shapes
 @pytest.mark.parametrize(
     "signal", [PAPER, Exchangeable(2.0, 1.8, 101), Exchangeable(2.0, -0.9, 3), Exchangeable(3.0, -0.2, 5)], ids=str
 )

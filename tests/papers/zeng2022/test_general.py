@@ -39,6 +39,7 @@ def test_convex_optimum_is_certified_and_within_every_budget(problem):
     assert optimum.utility_bits == pytest.approx(found, rel=1e-6)
 
 
+@pytest.mark.no_shapes
 @given(problems())
 def test_no_release_exceeds_the_cap_and_no_simpler_noise_the_optimum(problem):
     optimum = general.optimal_release(problem).utility_bits
