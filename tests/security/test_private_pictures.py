@@ -29,7 +29,7 @@ def configuration(reader: str) -> dict:
     found["studies"]["small"] |= {"datasets": ["photos"], "rounds": [1], "batch_sizes": [8]}
     shown = {"dataset": "photos", "levels": {"natural": [4.0]}, "images": 2}
     plugins = {"datasets": {"photos": f"private_photos:{reader}"}}
-    return {**found, "plugins": plugins, "illustrations": {"noisy_images": shown}}
+    return {**found, "plugins": plugins, "illustrations": {"noisy_images": shown}, "figure_formats": ["png"]}
 
 
 def run_all(folder: Path, reader: str, monkeypatch) -> Path:
