@@ -101,7 +101,8 @@ def made_from(file: str, changes: tuple[str, ...]) -> tuple[JobList, set[str]]:
     snakemake.cli.update_config(asked, snakemake.cli.parse_config(changes))  # as Snakemake joins the two
     made = job_list(reading.config_of(asked, file))
     rules = {f"figures_{of}" if rule == "figures" else rule for rule, of in map(rule_of, made) if rule != "attack"}
-    return made, rules | {"attacks", *(attacked.rule for attacked in Rules(made).attack_lists())}
+    attacking = (*Rules(made).attack_lists(), *Rules(made).untrained())
+    return made, rules | {"attacks", *(attacked.rule for attacked in attacking)}
 
 
 @pytest.mark.parametrize("line", lines("snakemake"))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import typer
 
 from calling import refusal, succeeded
 from leakbound import storage
@@ -62,6 +63,25 @@ def test_results_are_made_again_only_if_settings_or_files_are_others(config, mon
     monkeypatch.setenv(ANEW, "1")
     forced = made(config)
     assert all(forced[name] > noisy[name] for name in forced)
+
+
+def test_results_that_are_put_back_are_no_older_than_what_they_were_made_from(config):
+    """Snakemake would make them again in each run."""
+    config["replicas"] = 1
+    config["studies"] = {"audit": {**config["studies"]["audit"], "defenses": {"dpsgd": [2.0]}, "attacks": ["audit"]}}
+    for rule in ("prepare", "covariance"):
+        succeeded(*command(config, rule, "digits"))
+    words = command(config, "attack", "digits/mlp/dpsgd-2/n0-b1")
+    succeeded(*words)
+    rows = Path("results/quick/attacks/digits/mlp/dpsgd-2/n0-b1/audit.parquet")
+    first = rows.read_bytes(), rows.stat().st_mtime_ns
+    rows.unlink()
+    succeeded(*words)
+    assert (rows.read_bytes(), rows.stat().st_mtime_ns) == first
+    (images := Path("results/quick/data/digits.safetensors")).touch()
+    succeeded(*words)
+    assert rows.read_bytes() == first[0]
+    assert images.stat().st_mtime_ns <= rows.stat().st_mtime_ns
 
 
 def test_results_of_other_code_are_made_again_and_those_of_the_code_that_the_rule_states_are_not(config):
@@ -157,3 +177,20 @@ def test_results_that_only_illustrations_read_are_those_that_the_workflow_asks_f
             assert [(job.step, job.name, job.outputs) for job in results] == [
                 (job.step, job.name, job.outputs) for job in jobs
             ]
+
+
+def test_attacks_are_found_by_the_name_of_their_job_of_a_result_and_by_its_beginning(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+    def names(rule: str, *words: str) -> list[str]:
+        return [f"{job.step} {job.name}" for job in step_command._jobs_of(reading.quick(), rule, words, checked=False)]
+
+    run = "digits/mlp/natural-4/n0-b1"
+    attacks = [f"attack {run}/{attack}" for attack in ("gradient_inversion", "naming")]
+    assert names("attack", run) == attacks
+    assert names("attack", f"{run}/naming", run) == [*reversed(attacks)]
+    whole = names("attack", "digits/mlp/untrained")
+    assert {*attacks} < {*whole}
+    assert not any("/n400-" in name for name in whole)
+    with pytest.raises(typer.BadParameter, match="no result 'digits/mlp/natural-4/n0-b' of the rule attack; nearest"):
+        names("attack", run[:-1])

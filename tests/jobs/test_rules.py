@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from leakbound_lab.config import reading
+from leakbound_lab.jobs.job_costs import SHORT_JOB, planned_seconds
 from leakbound_lab.jobs.rules import Rules, beginnings
 from leakbound_lab.steps.job_list import job_list
 
@@ -17,13 +18,50 @@ def made():
     return job_list(reading.load(ROOT / "config/small.yaml"), figures=False)
 
 
-def test_each_attacked_run_has_one_list_that_names_all_of_its_attacks(made):
-    lists = Rules(made).attack_lists()
-    assert len({attacked.rule for attacked in lists}) == len(lists) > 3
+def test_each_attacked_run_has_one_list_that_names_all_of_its_attacks_or_is_one_of_several_untrained_ones(made):
+    rules = Rules(made)
+    lists, several = rules.attack_lists(), rules.untrained()
+    assert len({attacked.rule for attacked in (*lists, *several)}) == len(lists) + len(several) > 6
+    joined = {job.settings["slug"] for one in several for job in rules.results("attack", one.name)}
+    assert 10 < len(joined) < len(made.table.attacks)
     for slug, attacks in made.table.attacks.items():
-        (own,) = [attacked for attacked in lists if re.fullmatch(attacked.runs, slug)]
-        assert list(own.attacks) == attacks
-        assert own.references == bool(made.table.references(slug))
+        own = [attacked for attacked in lists if re.fullmatch(attacked.runs, slug)]
+        assert len(own) == (slug not in joined)
+        if own:
+            assert list(own[0].attacks) == attacks
+            assert own[0].references == bool(made.table.references(slug))
+
+
+def test_several_untrained_networks_are_attacked_by_one_job_if_that_is_short(made):
+    """Whatever the machine, and each attack once; those of an hour run side by side."""
+    rules = Rules(made)
+    alone = {slug for slug, run in made.table.runs.items() if run.rounds == 0}
+    for one in rules.untrained():
+        jobs = rules.results("attack", one.name)
+        slugs = {job.settings["slug"] for job in jobs}
+        assert len(slugs) > 1
+        assert {slug.split("/")[0] + "/" + slug.split("/")[1] for slug in slugs} == {one.name.rpartition("/")[0]}
+        assert sum(planned_seconds(job.work()) for job in jobs) <= SHORT_JOB
+        assert sorted(job.name for job in jobs) == sorted(
+            f"{slug}/{attack}" for slug in slugs for attack in made.table.attacks[slug]
+        )
+        assert one.priority == max(rules.attack_priority({"run": slug}) for slug in slugs)
+        alone -= slugs
+    for slug in alone:
+        work = [each for job in rules.results("attack", slug) for each in job.work()]
+        assert planned_seconds(work) > SHORT_JOB, slug
+
+
+def test_untrained_networks_with_an_attack_or_a_network_from_outside_have_a_job_each():
+    plain = reading.load(ROOT / "config/config.yaml").model_dump(mode="json")
+    studies = {name: plain["studies"][name] for name in ("gradient_inversion", "uses")}
+
+    def names(**plugins: dict[str, str]) -> set[str]:
+        config = reading.config_of({**plain, "studies": studies, "plugins": plugins}, "mine.yaml")
+        return {one.name for one in Rules(job_list(config, figures=False)).untrained()}
+
+    assert names() == {"digits/mlp/untrained", "digits/mlp/untrained-2"}
+    assert names(models={"mlp": "leakbound_lab.models.small:MLP"}) == set()
 
 
 def test_beginnings_are_those_of_the_names_and_of_no_others():

@@ -124,7 +124,7 @@ def job_counts(text: str) -> dict[str, int]:
     """Jobs of each rule that a call of Snakemake has listed, those of all figures and of all attacks together."""
     listed = text.partition("Job stats:")[2].partition("total")[0]
     counts: Counter[str] = Counter()
-    for rule, number in re.findall(r"^(\w+) +(\d+)$", listed, re.MULTILINE):
+    for rule, number in re.findall(r"^([\w-]+) +(\d+)$", listed, re.MULTILINE):
         counts[re.sub("^(figures|attack)_.*", r"\1", rule)] += int(number)
     return dict(counts)
 

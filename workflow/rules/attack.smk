@@ -7,7 +7,7 @@ for attacked in RULES.attack_lists():
     rule:
         name:
             attacked.rule
-        # Train the reference networks of a run's attackers, and attack its networks, or the gradients of untrained ones.
+        # Train the reference networks of a run's attackers, and attack its networks, or the gradients of an untrained one.
         # A killed job resumes: finished attacks are kept, and the training of references has a checkpoint.
         input:
             images=reads("attack", "{run}", "prepare"),
@@ -42,6 +42,42 @@ for attacked in RULES.attack_lists():
             code=codes("attack", "{run}"),
         shell:
             "exec leakbound step attack {wildcards.run} --configfile {params.settings} --code {params.code} > {log} 2>&1"
+
+
+# A rule for untrained networks whose attacks are short together, attack_untrained_digits-mlp and so on.
+for untrained in RULES.untrained():
+
+    rule:
+        name:
+            untrained.rule
+        # Attack the gradients of an untrained network under several defenses and levels. Finished attacks are kept.
+        input:
+            images=files_read("attack", untrained.name, "prepare"),
+            channels=files_read("attack", untrained.name, "covariance", "spectrum", "calibrate"),
+            estimator=files_read("attack", untrained.name, "estimator"),
+        output:
+            rows=RULES.files("attack", untrained.name, ".parquet"),
+            arrays=RULES.files("attack", untrained.name, ".safetensors"),
+            provenance=RULES.files("attack", untrained.name, ".json"),
+        log:
+            RESULTS / f"logs/attack/{untrained.name}.log",
+        benchmark:
+            RESULTS / f"benchmarks/attack/{untrained.name}.tsv"
+        priority: untrained.priority
+        conda:
+            "../../environment.yml"
+        threads: max(CONFIG.resources.train.threads, CONFIG.resources.attack.threads)
+        resources:
+            mem_mb=memory("train", "attack"),
+            runtime=minutes("train", "attack"),
+            gpu=max(CONFIG.resources.train.gpu, CONFIG.resources.attack.gpu),
+        params:
+            settings=str(CONFIGURATION),
+            networks=untrained.name,
+            results=results_hash("attack", untrained.name),
+            code=codes("attack", untrained.name),
+        shell:
+            "exec leakbound step attack {params.networks} --configfile {params.settings} --code {params.code} > {log} 2>&1"
 
 
 rule attacks:

@@ -93,13 +93,15 @@ def plan_text(made: JobList, costs: UnitCosts, source: str, jobs: int = 2, gpu_j
 
 
 def _table(estimates: Sequence[JobCost], on_gpu: str) -> str:
-    """Write the table: one line for each purpose, and the total."""
+    """Write the table: one line for each purpose, and the total. A job of several purposes counts with the first."""
     purposes: dict[str, list[JobCost]] = {}
+    first: dict[tuple[str, str], str] = {}
     for estimate in estimates:
         purposes.setdefault(estimate.job.purpose, []).append(estimate)
+        first.setdefault(rule_of(estimate.job), estimate.job.purpose)
     rows = [["study", "jobs", "CPU hours", on_gpu, "disk"]]
     for name, group in [*purposes.items(), ("total", estimates)]:
-        jobs = len({rule_of(estimate.job) for estimate in group})
+        jobs = sum(name in (purpose, "total") for purpose in first.values())
         cpu = sum(estimate.cpu_seconds for estimate in group)
         gpu = sum(math.nan if estimate.gpu_seconds is None else estimate.gpu_seconds for estimate in group)
         hours = _UNKNOWN if math.isnan(gpu) else f"{gpu / _HOUR:.2f}"

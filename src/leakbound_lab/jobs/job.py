@@ -47,8 +47,8 @@ class Job:
         modules: Modules that the command looks up by name, for the code fingerprint.
         purpose: First study that needs the job, or another heading of the plan.
         work: Elementary work in the job, for the plan.
-        part_of: Dataset, run or paper of which one job of Snakemake makes all results of the step. None for a
-            result that has a job of its own.
+        part_of: Dataset, run, untrained networks or paper of which one job of Snakemake makes all results of the step.
+            None for a result that has a job of its own.
         without: Options of files that the step can write, and this job does not.
     """
 

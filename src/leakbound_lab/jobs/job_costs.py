@@ -4,12 +4,17 @@ Each job begins when its inputs are done and a place is free.
 """
 
 import heapq
-from collections.abc import Collection, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 
 from leakbound_lab.jobs.job import Job, rule_of
-from leakbound_lab.jobs.unit_costs import UnitCosts
+from leakbound_lab.jobs.unit_costs import UnitCosts, Work, read_costs
+
+SHORT_JOB = 120.0
+"""Most seconds that results are planned to take together if one job makes them to save starts."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,56 @@ def job_cost(job: Job, costs: UnitCosts) -> JobCost:
             seconds = costs.seconds(work)
             gpu = None if gpu is None or seconds is None else gpu + seconds
     return JobCost(job, cpu, gpu, disk)
+
+
+def planned_seconds(work: Iterable[Work]) -> float:
+    """Estimate the time of some work on one thread of a CPU, by the times that come with the package.
+
+    What depends on it, such as which results one job makes, is the same on all machines.
+
+    Args:
+        work: Elementary work of results.
+
+    Returns:
+        Seconds, without the start of a job.
+
+    Raises:
+        ValueError: If such work was measured neither on its network nor on LeNet.
+    """
+    costs = _packaged_costs()
+    return sum(costs.seconds(each) or 0.0 for each in work if each.kind not in ("disk", "parameters"))
+
+
+@cache
+def _packaged_costs() -> UnitCosts:
+    """Read the times on a CPU that come with the package."""
+    return UnitCosts(read_costs(), "cpu")
+
+
+def short_jobs(seconds: Mapping[str, float], most: float = SHORT_JOB) -> list[list[str]]:
+    """Divide results among jobs that each take a limited time, in order.
+
+    Args:
+        seconds: Name to planned seconds of each result.
+        most: Most seconds of a job.
+
+    Returns:
+        Names of the results of each job. Results that take longer are in none.
+
+    Example:
+        >>> short_jobs({"a": 40.0, "b": 70.0, "c": 30.0, "d": 500.0, "e": 20.0}, most=120.0)
+        [['a', 'b'], ['c', 'e']]
+    """
+    jobs: list[list[str]] = []
+    left = -math.inf
+    for name, time in seconds.items():
+        if time <= most:
+            if time > left:
+                jobs.append([])
+                left = most
+            jobs[-1].append(name)
+            left -= time
+    return jobs
 
 
 def wall_seconds(estimates: Sequence[JobCost], jobs: int = 2, gpu_jobs: int = 1) -> float | None:

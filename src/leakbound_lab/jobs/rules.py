@@ -35,6 +35,25 @@ class AttackList:
         return f"attack_{'_and_'.join(self.attacks)}"
 
 
+@dataclass(frozen=True)
+class Untrained:
+    """Untrained networks that one job attacks.
+
+    Attributes:
+        name: Name of the job, e.g. ``digits/mlp/untrained``.
+        priority: Priority of the job.
+    """
+
+    name: str
+    priority: int
+
+    @property
+    def rule(self) -> str:
+        """Return the name of the rule, e.g. ``attack_untrained_digits-mlp``."""
+        dataset, model, rest = self.name.split("/")
+        return f"attack_untrained_{dataset}-{model}{rest.removeprefix('untrained')}"
+
+
 class Rules:
     """Results of a configuration, as the rules ask for them: by rule, and by a pattern that wildcards complete.
 
@@ -104,6 +123,17 @@ class Rules:
         read = [path for job in self._jobs.get((rule, name), ()) for path in job.input_files()]
         return [path for path in dict.fromkeys(read) if self._results.made_by[path].step in steps]
 
+    def files(self, rule: str, name: str, *suffixes: str) -> list[str]:
+        """List the files that a job writes.
+
+        Args:
+            rule: Rule of the workflow.
+            name: Dataset, run or paper that its wildcards stand for, empty without wildcards.
+            *suffixes: Endings of their names.
+        """
+        written = [path for job in self.results(rule, name) for path in job.outputs.values()]
+        return [path for path in written if path.endswith(suffixes)]
+
     def reads(self, rule: str, pattern: str, *steps: str) -> Callable[[Wildcards], list[str]]:
         """Return the function from wildcards to :meth:`files_read`.
 
@@ -115,18 +145,26 @@ class Rules:
         return lambda wildcards: self.files_read(rule, pattern.format(**wildcards), *steps)
 
     def attack_lists(self) -> list[AttackList]:
-        """List the different lists of attacks of the runs, each with its runs."""
+        """List the different lists of attacks of the runs that have a job of their own, each with its runs."""
+        attacked = self._results.table.attacks
         runs: dict[tuple[tuple[str, ...], bool], list[str]] = {}
         for (rule, slug), jobs in self._jobs.items():
-            if rule == "attack":
+            if rule == "attack" and slug in attacked:
                 attacks = tuple(job.settings["attack"] for job in jobs if job.step == "attack")
                 runs.setdefault((attacks, len(attacks) < len(jobs)), []).append(slug)
-        every = {slug for slugs in runs.values() for slug in slugs}
+        every = {slug for slug, attacks in attacked.items() if attacks}
+        others = {alike: every.difference(slugs) for alike, slugs in runs.items()}
         return [
-            AttackList(
-                *alike, RUN if len(runs) == 1 else f"(?={beginnings(slugs, every.difference(slugs))}){RUN}"
-            )
+            AttackList(*alike, f"(?={beginnings(slugs, others[alike])}){RUN}" if others[alike] else RUN)
             for alike, slugs in runs.items()
+        ]
+
+    def untrained(self) -> list[Untrained]:
+        """List the jobs that attack several untrained networks."""
+        return [
+            Untrained(name, max(self._priority(job.settings["slug"]) for job in jobs) + 1)
+            for (rule, name), jobs in self._jobs.items()
+            if rule == "attack" and name not in self._results.table.attacks
         ]
 
     def training_priority(self, wildcards: Wildcards) -> int:
@@ -135,7 +173,11 @@ class Rules:
         Args:
             wildcards: Those of a run.
         """
-        return -2 * self._positions.get(wildcards["run"], 0)
+        return self._priority(wildcards["run"])
+
+    def _priority(self, run: str) -> int:
+        """Return the priority of the training of a run."""
+        return -2 * self._positions.get(run, 0)
 
     def attack_priority(self, wildcards: Wildcards) -> int:
         """Return the priority of the attacks on a run, which come right after its training.

@@ -22,6 +22,7 @@ from leakbound_lab.config.defenses import Defense
 from leakbound_lab.config.settings import PrivacyNoise
 from leakbound_lab.config.training import TrainingSettings
 from leakbound_lab.jobs.job import Job, RunTable, Step, new_job
+from leakbound_lab.jobs.job_costs import planned_seconds, short_jobs
 from leakbound_lab.jobs.runs import Run
 from leakbound_lab.jobs.unit_costs import STEP_RECORDS, Work
 from leakbound_lab.steps import inputs
@@ -106,6 +107,7 @@ class AttackFiles:
 def jobs(table: RunTable) -> Iterator[Job]:
     """Yield a job for each attack on each run."""
     config = table.config
+    joined = _joined(table)
     for slug, attacks in table.attacks.items():
         run = table.runs[slug]
         defense = config.defense(run.defense)
@@ -122,8 +124,29 @@ def jobs(table: RunTable) -> Iterator[Job]:
                 + (defense.modules() if config.attacks.all()[attack].replays else ()),
                 purpose=table.first_study[slug],
                 work=partial(_work, table, run, attack),
-                part_of=slug,
+                part_of=joined.get(slug, slug),
             )
+
+
+def _joined(table: RunTable) -> dict[str, str]:
+    """Return the job of each untrained network that one job attacks with others, by the names of the runs.
+
+    They have one dataset, one network and short attacks. Those from outside stay apart: nobody has measured their time.
+    """
+    outside = {*table.config.plugins.attacks, *table.config.plugins.models}
+    seconds: dict[str, dict[str, float]] = {}
+    for slug, attacks in table.attacks.items():
+        run = table.runs[slug]
+        if run.rounds == 0 and not outside & {run.model, *attacks}:
+            work = [each for attack in attacks for each in _work(table, run, attack)]
+            of_network = seconds.setdefault(f"{run.dataset}/{run.model}/untrained", {})
+            of_network[slug] = planned_seconds(work)
+    joined: dict[str, str] = {}
+    for name, times in seconds.items():
+        several = [slugs for slugs in short_jobs(times) if len(slugs) > 1]
+        for number, slugs in enumerate(several, 1):
+            joined |= dict.fromkeys(slugs, name if number == 1 else f"{name}-{number}")
+    return joined
 
 
 def _inputs(table: RunTable, run: Run, attack: str) -> dict[str, str]:

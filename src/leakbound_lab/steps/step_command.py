@@ -36,7 +36,7 @@ def as_command(step: Step) -> Callable[..., None]:
             list[str] | None,
             typer.Argument(
                 metavar="[NAME]...",
-                help="Dataset, run, paper or name of the results. Default: all of the rule.",
+                help="Dataset, run, paper or name of the results, or its beginning. Default: all of the rule.",
             ),
         ] = None,
         configfile: ConfigOption = Path("config/config.yaml"),
@@ -87,7 +87,8 @@ def make_results(
     Args:
         config: A checked configuration.
         rule: Rule of the workflow.
-        names: Datasets, runs, papers or names of results. All results of the rule without any.
+        names: Datasets, runs, papers or names of results, or beginnings of these up to a slash. All results of the rule
+            without any.
         code: Fingerprints of the code behind the results, in order, separated by commas. Computed if empty.
         checked: Whether the catalogue of figures was checked when the run began.
 
@@ -114,16 +115,16 @@ def _jobs_of(config: Config, rule: str, names: Sequence[str], *, checked: bool) 
         groups = _groups_of(config, rule, figures=True, checked=checked)
     if not groups:
         raise typer.BadParameter(f"{config.preset} has no results of the rule {rule}")
-    every = {job.name: job for jobs in groups.values() for job in jobs}
+    every = {(job.step, job.name): job for jobs in groups.values() for job in jobs}
     chosen: dict[str, Job] = {}  # once each, though names may say it twice
     for name in names or groups:
-        if name not in groups and name not in every:
-            near = difflib.get_close_matches(name, [*groups, *every], n=3, cutoff=0)
+        results = groups.get(name) or [job for job in every.values() if f"{job.name}/".startswith(f"{name}/")]
+        if not results:
+            near = difflib.get_close_matches(name, [*groups, *(of for _, of in every)], n=3, cutoff=0)
             raise typer.BadParameter(
                 f"{config.preset} has no result {name!r} of the rule {rule}; nearest: {', '.join(filter(None, near))}"
             )
-        named_jobs = groups[name] if name in groups else [every[name]]
-        chosen |= {f"{job.step} {job.name}": job for job in named_jobs}
+        chosen |= {f"{job.step} {job.name}": job for job in results}
     return [*chosen.values()]
 
 
