@@ -144,9 +144,10 @@ class ChannelSampler:
         """Draw :meth:`noise` for several slots.
 
         On a GPU there is one draw from each source, and one product for all slots. On a CPU the noise of each
-        slot has the same bytes as without the others. Errors are those of :meth:`noise`.
+        slot has the same bytes as without the others, which products for all slots would not have. Errors are
+        those of :meth:`noise`.
         """
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and self.channel.basis is not None:
             drawn = [self.noise(count, source) for source in sources]
             return drawn[0].unsqueeze(0) if len(drawn) == 1 else torch.stack(drawn)
         stacked = StackedNoise(sources)
