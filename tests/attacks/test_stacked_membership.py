@@ -2,11 +2,13 @@
 
 from functools import partial
 
+import pandas as pd
 import torch
 
 from asking import attack_of, made_up, untrained
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound_lab import datasets
+from leakbound_lab.attacks.attack_request import Networks, attack_networks
 from leakbound_lab.attacks.membership import attack as membership
 from leakbound_lab.attacks.membership import network as white_box
 from leakbound_lab.attacks.membership.attack import View, scores_of
@@ -103,3 +105,16 @@ def test_attack_on_a_stack_tells_what_it_tells_replica_by_replica(monkeypatch):
     assert alone[keys].equals(together[keys])
     assert set(alone[alone["replica"] == 1]["status"]) == {"diverged"}
     torch.testing.assert_close(others, arrays, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_networks_of_several_recipes_attacked_at_once_have_the_rows_of_recipe_by_recipe():
+    """Weights lie replica by replica, rows come recipe by recipe, and attackers of one replica draw together."""
+    dataset = datasets.prepare("digits", DatasetConfig(members=40, aux=40), seed=0)
+    rates = pd.MultiIndex.from_product([range(3), [0.1, 0.2], ["half", "full"]]).to_frame(index=False)
+    rates.columns = pd.Index(["replica", "learning_rate", "length"])
+    rates["chosen"] = (rates["length"] == "full") & (rates["learning_rate"] == 0.1 + 0.1 * (rates["replica"] % 2))
+    networks, request = Networks(untrained(len(rates)), rates), attack_of(dataset, CONFIG)
+    together, arrays = attack_networks(networks, membership.infer_membership, request)
+    apart, others = attack_networks(networks, lambda asked: membership.infer_membership(asked), request)
+    pd.testing.assert_frame_equal(together, apart, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(arrays, others, rtol=1e-4, atol=1e-5, equal_nan=True)

@@ -9,7 +9,7 @@ from leakbound_lab.attacks.membership.attack import LEARNED, STRONGEST, _Case, _
 from leakbound_lab.attacks.membership.known_records import AttackedRecords, Group
 from leakbound_lab.attacks.membership.signals import Queries
 from leakbound_lab.attacks.metrics import auc_interval, standard_errors, tpr_at_fpr
-from leakbound_lab.attacks.rows import mean_roc_curve
+from leakbound_lab.attacks.rows import joined_columns, mean_roc_curve
 
 PLAIN = ("loss_threshold", "lira_offline", "lira_online", "rmia")
 EVERY = (*PLAIN, *LEARNED)
@@ -32,7 +32,7 @@ def test_rows_of_the_strongest_are_those_of_the_choice_on_known_records():
     some, nobody = (Group(np.arange(count), np.zeros(count, int)) for count in (200, 0))
     case = _Case(0, AttackedRecords(some, some, nobody, np.zeros(0, int)), [], Queries(), False, torch.Generator())
     rows, arrays = _results(case, {name: [known[name], scored[name]] for name in EVERY}, EVERY)
-    values = {(row["variant"], row["metric"]): row["value"] for row in rows.to_dict("records")}
+    values = {(row["variant"], row["metric"]): row["value"] for row in joined_columns(rows).to_dict("records")}
     for metric, name in (("auc", "rmia"), ("tpr_at_fpr_0.01", "lira_offline"), ("tpr_at_fpr_0.001", "lira_offline")):
         assert values[STRONGEST, metric] == values[name, metric]
     assert values["loss_threshold", "auc"] > 0.95 > values[STRONGEST, "auc"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
-from itertools import islice
+from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -16,6 +16,7 @@ from leakbound.channels.channel import GaussianChannel
 from leakbound.channels.covariance import Moments
 from leakbound.randomness.seeding import PrivacyNoise, numpy_generator, torch_generator
 from leakbound.randomness.sources import NoiseSource, noise_source
+from leakbound_lab.attacks.rows import joined_columns
 from leakbound_lab.config.attacks import Attack
 from leakbound_lab.config.defenses import Defense, Undefended
 from leakbound_lab.datasets import ImageDataset
@@ -25,8 +26,11 @@ from leakbound_lab.training.stack import full_precision
 
 Config = TypeVar("Config", bound=Attack)
 Result = TypeVar("Result")
-Attacked = tuple[pd.DataFrame, dict[str, np.ndarray]]
+Arrays = dict[str, np.ndarray]
+Attacked = tuple[pd.DataFrame, Arrays]
 """Rows of an attack, with the columns of :mod:`leakbound_lab.attacks.rows`, and arrays for storage."""
+AttackedNetwork = tuple[Sequence[Mapping[str, Any]], Arrays]
+"""Rows of one network, as :func:`~leakbound_lab.attacks.rows.joined_columns` joins them, and its arrays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +141,12 @@ class AttackRequest(Generic[Config]):
 def joined(networks: Iterable[Attacked]) -> Attacked:
     """Join the rows of all networks to one table, and stack their arrays."""
     tables, arrays = zip(*networks, strict=True)
-    return pd.concat(tables, ignore_index=True), {
-        name: np.stack([each[name] for each in arrays]) for name in arrays[0]
-    }
+    return pd.concat(tables, ignore_index=True), stacked_arrays(arrays)
+
+
+def stacked_arrays(arrays: Sequence[Arrays]) -> Arrays:
+    """Stack the arrays of all networks."""
+    return {name: np.stack([each[name] for each in arrays]) for name in arrays[0]}
 
 
 @runtime_checkable
@@ -148,29 +155,30 @@ class NetworkAttack(Protocol):
 
     Attributes:
         each: Returns rows and arrays of each network of a request.
-        join: Joins those of networks of different replicas.
+        join: Joins the arrays of networks of different replicas.
     """
 
-    each: Callable[[AttackRequest[Any]], list[Attacked]]
-    join: Callable[[Iterable[Attacked]], Attacked]
+    each: Callable[[AttackRequest[Any]], list[AttackedNetwork]]
+    join: Callable[[Sequence[Arrays]], Arrays]
 
     def __call__(self, request: AttackRequest[Any], /) -> Attacked:
         """Attack networks of different replicas."""
 
 
 def side_by_side_networks(
-    join: Callable[[Iterable[Attacked]], Attacked],
-) -> Callable[[Callable[[AttackRequest[Any]], list[Attacked]]], NetworkAttack]:
+    join: Callable[[Sequence[Arrays]], Arrays],
+) -> Callable[[Callable[[AttackRequest[Any]], list[AttackedNetwork]]], NetworkAttack]:
     """Make the function of an attack from one that returns rows and arrays of each network.
 
     Args:
-        join: Joins those of networks of different replicas.
+        join: Joins the arrays of networks of different replicas.
     """
 
-    def decorated(each: Callable[[AttackRequest[Any]], list[Attacked]]) -> NetworkAttack:
+    def decorated(each: Callable[[AttackRequest[Any]], list[AttackedNetwork]]) -> NetworkAttack:
         @wraps(each)
         def attack(request: AttackRequest[Any]) -> Attacked:
-            return join(each(request))
+            parts, arrays = zip(*each(request), strict=True)
+            return joined_columns([*chain.from_iterable(parts)]), join(arrays)
 
         made: Any = attack
         made.each = each
@@ -260,6 +268,7 @@ def attack_networks(
     recipe = [name for name in ("learning_rate", "length") if name in rates]
     by_recipe = rates[~rates["chosen"]].groupby(recipe, sort=True)
     groups = [rates[rates["chosen"]], *(group for _, group in by_recipe)]
+    told = [*recipe, "chosen"]
 
     def on(networks_of_group: pd.DataFrame) -> AttackRequest[Any]:
         """Return the arguments of the attack on some of the networks."""
@@ -274,12 +283,15 @@ def attack_networks(
         )
 
     if isinstance(function, NetworkAttack):
-        results = iter(function.each(on(pd.concat(groups))))
-        attacked = [function.join(list(islice(results, len(group)))) for group in groups]
-    else:
-        attacked = [function(on(group)) for group in groups]
+        every = pd.concat(groups)
+        parts, arrays = zip(*function.each(on(every)), strict=True)
+        counts = [sum(len(part["unit"]) for part in network) for network in parts]
+        of_rows = every[told].take(np.arange(len(every)).repeat(counts)).reset_index(drop=True)
+        table = joined_columns([*chain.from_iterable(parts)])
+        return pd.concat([table, of_rows], axis=1), function.join(arrays[: len(groups[0])])
+    attacked = [function(on(group)) for group in groups]
     tables = [
-        rows.merge(group[["replica", *recipe, "chosen"]], on="replica", how="left")
+        rows.merge(group[["replica", *told]], on="replica", how="left")
         for group, (rows, _) in zip(groups, attacked, strict=True)
     ]
     return pd.concat(tables, ignore_index=True), attacked[0][1]

@@ -26,7 +26,6 @@ GRID_EDGE = "grid_edge"
 """The best setting is at an edge of the attacker's grid after all extensions: the value stands, as a warning."""
 NO_RESULT = (STUCK, NOT_CONVERGED, DIVERGED)
 """Statuses of rows without a value."""
-_SHARED = ("replica", "variant")  # columns with one value for all rows of a part
 _METRICS = {"mse": metrics.mse, "psnr": metrics.psnr, "ssim": metrics.ssim, "cosine": metrics.cosine}
 
 
@@ -128,9 +127,19 @@ def table_of(replica: int, records: Iterable[Mapping[str, object]]) -> pd.DataFr
         replica: Number of the attacked replica.
         records: The rows. They may have a ``status``, else all are valid.
     """
+    return pd.DataFrame(columns_of(replica, records))
+
+
+def columns_of(replica: int, records: Iterable[Mapping[str, object]]) -> dict[str, Any]:
+    """Make the columns of :func:`table_of`, which :func:`joined_columns` joins faster than tables are.
+
+    Args:
+        replica: Number of the attacked replica.
+        records: The rows.
+    """
     # Column by column, because pandas takes four times as long to make a table of records.
-    listed = [{"replica": replica, "status": "", **record} for record in records]
-    return pd.DataFrame({name: [record[name] for record in listed] for name in COLUMNS})
+    listed = [{"status": "", **record} for record in records]
+    return {"replica": replica} | {name: [record[name] for record in listed] for name in COLUMNS[1:]}
 
 
 def rows(
@@ -174,12 +183,18 @@ def columns(
 
 
 def joined_columns(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Make one table of several parts, as :func:`columns` makes them."""
+    """Make one table of several parts, as :func:`columns` or :func:`columns_of` makes them.
+
+    A column of a part is a value for each row, or one for all.
+    """
     counts = [len(part["unit"]) for part in parts]
-    table = {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if name not in _SHARED}
-    for name in _SHARED:
-        table[name] = np.repeat([part[name] for part in parts], counts)
-    return pd.DataFrame({name: table[name] for name in parts[0]})
+
+    def joined(values: list[Any]) -> np.ndarray:
+        """Join the values of a column."""
+        single = np.ndim(values[0]) == 0
+        return np.repeat(values, counts) if single else np.concatenate(values)
+
+    return pd.DataFrame({name: joined([part[name] for part in parts]) for name in parts[0]})
 
 
 def mean_roc_curve(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import product, repeat
 from typing import Any
 
 import numpy as np
@@ -21,24 +21,18 @@ from leakbound.channels.sampling import ChannelSampler
 from leakbound.randomness.seeding import numpy_generator, torch_generator
 from leakbound_lab.attacks import metrics
 from leakbound_lab.attacks.attack_request import (
-    Attacked,
+    AttackedNetwork,
     AttackRequest,
     in_full_precision,
-    joined,
     load_weights,
     side_by_side_networks,
+    stacked_arrays,
 )
 from leakbound_lab.attacks.membership.known_records import AttackedRecords, Group, attacked_records
 from leakbound_lab.attacks.membership.network import AttackData, white_box_scores
-from leakbound_lab.attacks.membership.reference_scores import (
-    Confidences,
-    lira_offline,
-    lira_online,
-    rmia,
-    shared_laws,
-)
+from leakbound_lab.attacks.membership.reference_scores import Confidences, lira_offline, lira_online, rmia
 from leakbound_lab.attacks.membership.signals import Queries, Signals, read_signals
-from leakbound_lab.attacks.rows import DIVERGED, row, table_of
+from leakbound_lab.attacks.rows import DIVERGED, columns_of, row
 from leakbound_lab.config.attacks import MembershipConfig
 from leakbound_lab.datasets import ImageDataset
 from leakbound_lab.models.memory import slots_that_fit
@@ -93,9 +87,9 @@ class _Case:
     generator: torch.Generator
 
 
-@side_by_side_networks(joined)
+@side_by_side_networks(stacked_arrays)
 @in_full_precision
-def infer_membership(request: AttackRequest[MembershipConfig]) -> list[Attacked]:
+def infer_membership(request: AttackRequest[MembershipConfig]) -> list[AttackedNetwork]:
     """Attack every network in all ways, and for each metric in the :func:`strongest` way.
 
     Members and non-members of a replica come from one pool. Which of them the attacker knows, and all that it
@@ -126,18 +120,27 @@ def infer_membership(request: AttackRequest[MembershipConfig]) -> list[Attacked]
     methods = list(_methods(request))
     variants = ALONE if request.references is None else ALONE + COMPARING
     sound = finite_slots(request.weights)
-    places = range(len(request.replicas))
+    records = {replica: _records(request, replica) for replica in dict.fromkeys(request.replicas)}
+    # Networks of a replica follow each other, because their attackers draw the same.
+    places = sorted(range(len(request.replicas)), key=request.replicas.__getitem__)
     size = _replicas_at_once(network, request.dataset)
-    results = []
+    results = {}
     for first in range(0, len(places), size):
-        cases = [
-            _case(request, place, network, methods, sound[place]) for place in places[first : first + size]
-        ]
-        scores = iter(
-            scores_of([(case.views, case.generator) for case in cases if case.sound], request.config)
-        )
-        results += [_results(case, next(scores) if case.sound else {}, variants) for case in cases]
-    return results
+        cases = {
+            place: _case(request, place, network, methods, records[request.replicas[place]], sound[place])
+            for place in places[first : first + size]
+        }
+        attacked = [(case.views, case.generator) for case in cases.values() if case.sound]
+        scores = iter(scores_of(attacked, request.config))
+        for place, case in cases.items():
+            results[place] = _results(case, next(scores) if case.sound else {}, variants)
+    return [results[place] for place in range(len(places))]
+
+
+def _records(request: AttackRequest[MembershipConfig], replica: int) -> AttackedRecords:
+    """Draw which records of a replica the attacker knows, and which are scored."""
+    division = numpy_generator(request.seed, request.dataset.name, replica, "membership_division")
+    return attacked_records(request.dataset, replica, request.config.known_fraction, division)
 
 
 def _case(
@@ -145,6 +148,7 @@ def _case(
     place: int,
     network: nn.Module,
     methods: Sequence[Queries],
+    records: AttackedRecords,
     sound: bool,
 ) -> _Case:
     """Read the signals of one network about the records of its replica.
@@ -154,13 +158,9 @@ def _case(
         place: Number of the network among those attacked.
         network: Architecture, whose parameters are replaced.
         methods: Ways of showing a record to the network, of which the most promising is taken.
+        records: Records of the replica.
         sound: Whether the weights are finite.
     """
-    # Which records the attacker knows, and which are scored.
-    replica = request.replicas[place]
-    dataset = request.dataset
-    division = numpy_generator(request.seed, dataset.name, replica, "membership_division")
-    records = attacked_records(dataset, replica, request.config.known_fraction, division)
     load_weights(network, {name: values[place] for name, values in request.weights.items()})
     view = partial(_view, request, place, network)
     # The way of showing records that is best on the known ones, and what it shows of the others.
@@ -168,7 +168,8 @@ def _case(
     known_view, method = max(tried, key=lambda pair: _promise(pair[0]))
     views = [known_view, *(view(method, group) for group in records.groups)]
     sound = sound and all(seen.signals.finite for seen in views)
-    generator = torch_generator(request.seed, dataset.name, replica, "membership_network")
+    replica = request.replicas[place]
+    generator = torch_generator(request.seed, request.dataset.name, replica, "membership_network")
     return _Case(replica, records, views, method, sound, generator)
 
 
@@ -181,7 +182,7 @@ def _replicas_at_once(network: nn.Module, dataset: ImageDataset) -> int:
     return slots_that_fit(4 * _COPIES * records * (head.in_features + 4 * len(dataset.classes)), device)
 
 
-def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
+def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> AttackedNetwork:
     """Make the rows and arrays of a replica.
 
     Args:
@@ -193,9 +194,8 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
     unknown = [np.full(len(group), np.nan) for group in records.groups]
     by_kind = {name: records.by_kind(*(scores[name][1:] if name in scores else unknown)) for name in variants}
     on_known = {name: groups[0] for name, groups in scores.items()}
-    choices = {
-        metric: strongest(on_known, at) if on_known else "" for metric, at in _FALSE_POSITIVE_RATES.items()
-    }
+    strong = strongest_at(on_known, list(_FALSE_POSITIVE_RATES.values())) if on_known else repeat("")
+    choices = dict(zip(_FALSE_POSITIVE_RATES, strong, strict=False))
     best = by_kind[choices["auc"] or variants[0]]
     arrays = {
         f"{name}_{kind}": values
@@ -207,7 +207,7 @@ def _results(case: _Case, scores: Scores, variants: Sequence[str]) -> Attacked:
     if len(records.inserted):
         arrays["canaries_inserted"] = records.inserted
     view = case.views[1] if case.sound else None
-    return table_of(case.replica, _rows(by_kind, choices, records, view)), arrays
+    return [columns_of(case.replica, _rows(by_kind, choices, records, view))], arrays
 
 
 def scores_of(
@@ -254,7 +254,7 @@ def _comparing(
     What distributions share, and RMIA's a, comes from the known records, which are the first group.
     """
     pairs = list(zip(confidences, references, strict=True))
-    shared = shared_laws(references[0])
+    shared = references[0].laws
     offline = max(_OFFLINE, key=lambda a: _area(rmia(*pairs[0], a)))
     return {
         "lira_offline": [lira_offline(*pair, shared) for pair in pairs],
@@ -314,30 +314,42 @@ def _promise(view: View) -> float:
     """Compute the AUC on the known records of an attacker that need not learn, to compare methods by."""
     scores = view.signals.confidence.cpu().numpy()
     if view.compared is not None:
-        scores = lira_offline(scores, view.compared, shared_laws(view.compared))
+        scores = lira_offline(scores, view.compared, view.compared.laws)
     return _area(scores)
 
 
 def strongest(scores: Mapping[str, Float[np.ndarray, " n"]], fpr: float | None = None) -> str:
-    """Find the attacker that does best on the records that it knows.
+    """Find the attacker that does best on the records that it knows, as :func:`strongest_at` does."""
+    return strongest_at(scores, [fpr])[0]
+
+
+def strongest_at(scores: Mapping[str, Float[np.ndarray, " n"]], rates: Sequence[float | None]) -> list[str]:
+    """Find the attacker that does best on the records that it knows, by the AUC and at false-positive rates.
 
     One that learned is taken only if its AUC is above that of the best of the others by more than a standard
     error, so that the simpler of two similar ones is taken. Few records decide about a true-positive rate. So
-    at ``fpr`` another attacker is taken only where it is better by paired one-sided tests at .05.
+    at a false-positive rate another attacker is taken only where it is better by paired one-sided tests at .05.
 
     Args:
         scores: Attacker to its scores. The first half are members'. Records without a score are left out.
-        fpr: False-positive rate at which true ones are compared, or None for the AUC.
+        rates: False-positive rates at which true ones are compared, or None for the AUC.
+
+    Returns:
+        The attacker for each of ``rates``.
     """
 
     def best(names: Iterable[str], other: str, errors: float, fpr: float | None) -> str:
-        pairs = ((name, (scores[name].reshape(2, -1), scores[other].reshape(2, -1))) for name in names)
+        pairs = (
+            (name, (scores[name].reshape(2, -1), scores[other].reshape(2, -1)))
+            for name in names
+            if name != other
+        )
         better = [name for name, pair in pairs if metrics.standard_errors(*pair, fpr) > errors]
         return max(better, key=lambda name: _area(scores[name], fpr), default=other)
 
     plain = max((name for name in scores if name not in LEARNED), key=lambda name: _area(scores[name]))
-    best_by_area = best((name for name in LEARNED if name in scores), plain, 1.0, None)
-    return best_by_area if fpr is None else best(scores, best_by_area, _SURE, fpr)
+    by_area = best((name for name in LEARNED if name in scores), plain, 1.0, None)
+    return [by_area if fpr is None else best(scores, by_area, _SURE, fpr) for fpr in rates]
 
 
 def _area(scores: Float[np.ndarray, " n"], fpr: float | None = None) -> float:

@@ -100,7 +100,7 @@ class AttackNetwork(nn.Module):
         def layers(*sizes: int) -> nn.Sequential:
             """Stack linear layers with a ReLU after each."""
             linear = (_StackedLinear(*pair, generators) for pair in pairwise(sizes))
-            return nn.Sequential(*(module for layer in linear for module in (layer, nn.ReLU())))
+            return nn.Sequential(*(module for layer in linear for module in (layer, nn.ReLU(inplace=True))))
 
         self.encoders = nn.ModuleList(layers(width, 64, 32) for width in widths)
         self.joint = layers(32 * len(widths), 64, 32, 16)
@@ -137,6 +137,19 @@ class _StackedLinear(nn.Module):
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
+def _untrained(widths: tuple[int, ...], generators: Sequence[torch.Generator]) -> AttackNetwork:
+    """Make the networks of some generators. Those in one state, as of one replica, draw alike, and only once."""
+    states = [generator.get_state().numpy().tobytes() for generator in generators]
+    drawing = dict(zip(states, generators, strict=True))
+    network = AttackNetwork(widths, list(drawing.values()))
+    places = torch.tensor([list(drawing).index(state) for state in states])
+    for parameter in network.parameters():
+        parameter.data = parameter.data.unflatten(0, (-1, FOLDS))[places].flatten(0, 1)
+    for state, generator in zip(states, generators, strict=True):
+        generator.set_state(drawing[state].get_state())
+    return network
+
+
 @dataclass(frozen=True)
 class _Encoded:
     """A task as networks take it: encoded, with the records that each network learns from and holds out."""
@@ -160,12 +173,13 @@ def _encoded(task: AttackData) -> _Encoded:
         for part, more in zip(signals, task.evidence or repeat(None, len(signals)), strict=True)
     )
     device = task.membership.device
+    scales = _scales(groups)
     return _Encoded(
-        _encode(groups, groups),
+        _encode(groups, scales),
         task.membership.float(),
         learning.to(device),
         held_out.to(device),
-        [_encode(group, groups) for group in targets],
+        [_encode(group, scales) for group in targets],
         tuple(group.shape[1] for group in groups),
         task.generator,
         task.generator.get_state(),
@@ -184,7 +198,7 @@ def _learned(learners: Sequence[_Encoded], config: MembershipConfig) -> list[lis
     # A stack of networks for each learning rate, all learners and folds at once.
     fits = []
     for learning_rate in config.learning_rates:
-        network = AttackNetwork(learners[0].widths, generators).to(labels.device)
+        network = _untrained(learners[0].widths, generators).to(labels.device)
         losses = _fit(network, inputs, labels, learning, held_out, learning_rate, config, generators)
         fits.append((losses, network))
     # Each learner keeps the learning rate with the lowest held-out loss.
@@ -273,7 +287,7 @@ def _fit(
         lowest = torch.where(better, losses, lowest)
         with torch.no_grad():
             for stored, current in zip(best, network.parameters(), strict=True):
-                stored.copy_(torch.where(better.view(-1, *[1] * (stored.ndim - 1)), current, stored))
+                torch.where(better.view(-1, *[1] * (stored.ndim - 1)), current, stored, out=stored)
         stale = torch.where(better.view(-1, FOLDS).any(1), 0, stale + 1)
         going = (stale < _PATIENCE).tolist()  # the one moment of a pass at which the host waits
         if not any(going):
@@ -309,8 +323,8 @@ def _folds(
     membership: Bool[Tensor, " n"], generator: torch.Generator
 ) -> tuple[Int[Tensor, "folds a"], Int[Tensor, "folds b"]]:
     """Divide records into those that each network learns from and holds out, members and others equally."""
-    learning: list[list[Tensor]] = [[] for _ in range(FOLDS)]
-    held_out: list[list[Tensor]] = [[] for _ in range(FOLDS)]
+    learning = []
+    held_out = []
     for kind in (True, False):
         records = (membership == kind).nonzero().squeeze(1)
         if len(records) < FOLDS:
@@ -321,11 +335,11 @@ def _folds(
             )
         records = records[torch.randperm(len(records), generator=generator)]
         size = len(records) // FOLDS
-        for fold in range(FOLDS):
-            first = fold * size
-            held_out[fold].append(records[first : first + size])
-            learning[fold].append(torch.cat([records[:first], records[first + size :]]))
-    return torch.stack([torch.cat(f) for f in learning]), torch.stack([torch.cat(f) for f in held_out])
+        first = size * torch.arange(FOLDS)[:, None]
+        others = torch.arange(len(records) - size)
+        held_out.append(records[first + torch.arange(size)])
+        learning.append(records[others + size * (others >= first)])
+    return torch.cat(learning, dim=1), torch.cat(held_out, dim=1)
 
 
 def _groups(signals: Signals) -> tuple[Tensor, ...]:
@@ -342,7 +356,16 @@ def _groups(signals: Signals) -> tuple[Tensor, ...]:
     return signals.confidence[:, None], signals.ranked.clamp_min(_LOG_FLOOR), gradient, signals.one_hot
 
 
-def _encode(groups: tuple[Tensor, ...], references: tuple[Tensor, ...]) -> Float[Tensor, "n inputs"]:
+def _scales(groups: tuple[Tensor, ...]) -> list[tuple[Tensor, Tensor]]:
+    """Compute the mean and the deviation of each group among the known records, 1 where that is 0."""
+    deviations = [group.std(0) for group in groups]
+    return [
+        (group.mean(0), torch.where(deviation > 1e-9, deviation, 1.0))
+        for group, deviation in zip(groups, deviations, strict=True)
+    ]
+
+
+def _encode(groups: tuple[Tensor, ...], scales: list[tuple[Tensor, Tensor]]) -> Float[Tensor, "n inputs"]:
     """Join all groups, float32, shifted and scaled to mean 0 and deviation 1 among the known records.
 
     Many of thousands of rectified features are silent on nearly all known records, and one record may then
@@ -350,8 +373,7 @@ def _encode(groups: tuple[Tensor, ...], references: tuple[Tensor, ...]) -> Float
     records, end at ten deviations.
     """
     encoded = []
-    for number, (group, reference) in enumerate(zip(groups, references, strict=True)):
-        deviation = reference.std(0)
-        standard = (group - reference.mean(0)) / torch.where(deviation > 1e-9, deviation, 1.0)
+    for number, (group, (mean, deviation)) in enumerate(zip(groups, scales, strict=True)):
+        standard = (group - mean) / deviation
         encoded.append((standard if number == 0 else standard.clamp(-_FARTHEST, _FARTHEST)).float())
     return torch.cat(encoded, dim=1)

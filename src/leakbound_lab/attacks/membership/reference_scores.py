@@ -56,6 +56,11 @@ class Confidences:
         """Mean probability of the class over the references outside."""
         return np.average(expit(self.confidence), axis=0, weights=self.outside)
 
+    @cached_property
+    def laws(self) -> "Laws":
+        """What :func:`shared_laws` fits."""
+        return shared_laws(self)
+
     def probability_inside(self, guess: PerRecord) -> PerRecord:
         """Average the probability over references inside and a guess, which stands alone without any."""
         return (guess + (self.inside * expit(self.confidence)).sum(0)) / (1 + self.inside.sum(0))
@@ -150,6 +155,14 @@ def rmia(confidence: PerRecord, references: Confidences, offline: float) -> PerR
 
 
 @dataclass(frozen=True)
+class _Answers:
+    """Confidences of the sound references of a recipe in every class of every record, and who was trained on it."""
+
+    confidence: Float[np.ndarray, "references pool classes"]
+    trained: Bool[np.ndarray, "references pool"]
+
+
+@dataclass(frozen=True)
 class References:
     """Reference networks of a run, which are shown every record of the pool. Their answers are kept.
 
@@ -163,9 +176,7 @@ class References:
     networks: Networks
     network: nn.Module
     dataset: ImageDataset
-    _answers: dict[tuple[int, float, str, int], Float[np.ndarray, "references pool classes"]] = field(
-        default_factory=dict
-    )
+    _answers: dict[tuple[int, float, str, int], _Answers] = field(default_factory=dict)
 
     def compared(
         self,
@@ -189,29 +200,32 @@ class References:
             length: Length of the training of the network that they are compared with.
             replica: Replica of the network that they are compared with.
         """
-        rates = self.networks.rates
-        of_candidates = "target" in rates
-        target = replica if of_candidates else 0
-        alike = rates["length"] == length if "length" in rates else length == "full"
-        alike &= rates.get("target", 0) == target
-        recipe = rates[(rates["learning_rate"] == learning_rate) & alike]
+        target = replica if "target" in self.networks.rates else 0
         key = target, learning_rate, length, queries.count
         if key not in self._answers:
             for other in [other for other in self._answers if other[0] != target]:
                 del self._answers[other]  # one network is attacked after the other
-            self._answers[key] = self._confidences(recipe.index.tolist(), queries)
-        confidence = self._answers[key][:, rows, labels].astype(np.float64)
-        sound = np.isfinite(self._answers[key]).all((1, 2))
-        if sound.sum() < _LEAST:
+            self._answers[key] = self._answered(target, learning_rate, length, queries)
+        answers = self._answers[key]
+        if len(answers.confidence) < _LEAST:
             return None
-        trained = np.stack(
-            [
-                np.isin(rows, self._reference_records.parts(number).members)
-                for number in recipe["replica"][sound]
-            ]
-        )
+        confidence = answers.confidence[:, rows, labels].astype(np.float64)
+        trained = answers.trained[:, rows]
         trained &= ~trained.all(0)
-        return Confidences(confidence[sound], trained & (labels == self.dataset.pool.labels[rows]), ~trained)
+        return Confidences(confidence, trained & (labels == self.dataset.pool.labels[rows]), ~trained)
+
+    def _answered(self, target: int, learning_rate: float, length: str, queries: Queries) -> _Answers:
+        """Show the pool to the references of a recipe, and keep the answers of those that are sound."""
+        rates = self.networks.rates
+        alike = rates["length"] == length if "length" in rates else length == "full"
+        alike &= rates.get("target", 0) == target
+        recipe = rates[(rates["learning_rate"] == learning_rate) & alike]
+        confidence = self._confidences(recipe.index.tolist(), queries)
+        sound = np.isfinite(confidence).all((1, 2))
+        trained = np.zeros((int(sound.sum()), len(self.dataset.pool.labels)), dtype=bool)
+        for records, number in zip(trained, recipe["replica"][sound], strict=True):
+            records[self._reference_records.parts(number).members] = True
+        return _Answers(confidence if sound.all() else confidence[sound], trained)
 
     @cached_property
     def _reference_records(self) -> ImageDataset:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -41,12 +42,12 @@ class Signals:
         """True where the model's first choice is the true class, bool (n)."""
         return self.log_posteriors.argmax(1) == self.labels
 
-    @property
+    @cached_property
     def ranked(self) -> Float[Tensor, "n classes"]:
         """Log posteriors of all classes, largest first."""
         return self.log_posteriors.sort(dim=1, descending=True).values
 
-    @property
+    @cached_property
     def one_hot(self) -> Float[Tensor, "n classes"]:
         """1 at the true class, 0 elsewhere."""
         return F.one_hot(self.labels, self.log_posteriors.shape[1]).to(self.log_posteriors)

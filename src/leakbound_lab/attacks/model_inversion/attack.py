@@ -8,19 +8,19 @@ moves a little way.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from leakbound.randomness.seeding import torch_generator
 from leakbound_lab.attacks.attack_request import (
-    Attacked,
+    Arrays,
+    AttackedNetwork,
     AttackRequest,
     in_full_precision,
     side_by_side_networks,
@@ -41,7 +41,6 @@ from leakbound_lab.attacks.rows import (
     STUCK,
     columns,
     image_values,
-    joined_columns,
 )
 from leakbound_lab.attacks.scheduling import side_by_side
 from leakbound_lab.attacks.search_images import EXTENSIONS, LARGEST_PIXEL, RESTARTS, jittered, largest_binds
@@ -125,15 +124,14 @@ Asking = Generator[list[Query], list[Any], Result]
 """Questions to a network, some at a time, until there is a result."""
 
 
-def _with_first_images(networks: Iterable[Attacked]) -> Attacked:
-    """Join the rows of all networks to one table, with the images of the first."""
-    tables, pictures = zip(*networks, strict=True)
-    return pd.concat(tables, ignore_index=True), pictures[0]
+def _first_images(images: Sequence[Arrays]) -> Arrays:
+    """Return the images of the first network."""
+    return images[0]
 
 
-@side_by_side_networks(_with_first_images)
+@side_by_side_networks(_first_images)
 @in_full_precision
-def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[Attacked]:
+def invert_models(request: AttackRequest[ModelInversionConfig]) -> list[AttackedNetwork]:
     """Invert every class of every network, from the mean auxiliary image.
 
     Variants: ``printed`` is the paper's attack (cross-entropy alone, no constraint, the last iterate).
@@ -194,7 +192,7 @@ def _compared_with_means(
     present: list[int],
     controls: Mapping[str, Pictures],
     results: Mapping[int, Found],
-) -> list[Attacked]:
+) -> list[AttackedNetwork]:
     """Compare the images of all networks with the class means of their replica, all at once.
 
     Args:
@@ -220,7 +218,7 @@ def _compared_with_means(
         },
         **{name: image_values(truth, images) for name, images in of_controls.items()},
     }
-    attacked: list[Attacked] = []
+    attacked: list[AttackedNetwork] = []
     for place, replica in enumerate(request.replicas):
         images, statuses = findings[place]
         sound = np.full(len(present), "" if place in results else DIVERGED, dtype=object)
@@ -235,7 +233,7 @@ def _compared_with_means(
                 name: np.where(lost, np.nan, column[at])[has_members] for name, column in of_all.items()
             }
             tables.append(columns(replica, variant, units, of_one, status[has_members].tolist()))
-        attacked.append((joined_columns(tables), {"truth": compared[place].members, **images, **controls}))
+        attacked.append((tables, {"truth": compared[place].members, **images, **controls}))
     return attacked
 
 
