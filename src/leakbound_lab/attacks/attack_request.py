@@ -268,7 +268,7 @@ def attack_networks(
     recipe = [name for name in ("learning_rate", "length") if name in rates]
     by_recipe = rates[~rates["chosen"]].groupby(recipe, sort=True)
     groups = [rates[rates["chosen"]], *(group for _, group in by_recipe)]
-    told = [*recipe, "chosen"]
+    columns = [*recipe, "chosen"]
 
     def on(networks_of_group: pd.DataFrame) -> AttackRequest[Any]:
         """Return the arguments of the attack on some of the networks."""
@@ -286,12 +286,12 @@ def attack_networks(
         every = pd.concat(groups)
         parts, arrays = zip(*function.each(on(every)), strict=True)
         counts = [sum(len(part["unit"]) for part in network) for network in parts]
-        of_rows = every[told].take(np.arange(len(every)).repeat(counts)).reset_index(drop=True)
+        of_rows = every[columns].take(np.arange(len(every)).repeat(counts)).reset_index(drop=True)
         table = joined_columns([*chain.from_iterable(parts)])
         return pd.concat([table, of_rows], axis=1), function.join(arrays[: len(groups[0])])
     attacked = [function(on(group)) for group in groups]
     tables = [
-        rows.merge(group[["replica", *told]], on="replica", how="left")
+        rows.merge(group[["replica", *columns]], on="replica", how="left")
         for group, (rows, _) in zip(groups, attacked, strict=True)
     ]
     return pd.concat(tables, ignore_index=True), attacked[0][1]
