@@ -236,8 +236,10 @@ def _largest(rejected: Callable[[float], bool]) -> float:
 
 def _at_least(correct: int | Int[np.ndarray, " counts"], guesses: int, success: float) -> Any:
     """Compute the probability that so many guesses are right, each with a probability of success."""
-    # scipy.stats, whose survival function has the same bits, takes half a second to import.
-    return special.betainc(correct, guesses - correct + 1, success)
+    # scipy.stats, whose survival function has the same bits, takes half a second to import. None or more are certain:
+    # not every version of SciPy that is allowed has a limit for a parameter of 0.
+    right = np.maximum(correct, 1)
+    return np.where(np.equal(correct, 0), 1.0, special.betainc(right, guesses - right + 1, success))
 
 
 def _check(canaries: int, guesses: int, correct: int, delta: float) -> None:
