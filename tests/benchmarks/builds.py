@@ -1,6 +1,6 @@
 """Work of this checkout over the same work of another one, in pairs of processes: CPU seconds, user and system.
 
-    python tests/benchmarks/builds.py OTHER [--pairs 5] [--cases forward risk ...] [--out FILE]
+    python tests/benchmarks/builds.py OTHER [--pairs 5] [--cases help risk ...] [--out FILE]
 
 OTHER is the folder of another checkout of this repository, whose sources run with the packages of this environment.
 The processes of a pair run one after the other, every second pair backwards, so that other load slows both alike.
@@ -37,10 +37,10 @@ import torch
 from leakbound_lab import models
 torch.set_num_threads(1)
 network = models.build("lenet", 3, 10, torch.Generator().manual_seed(0)).eval()
-images = torch.rand(500, 3, 32, 32)
+images = torch.rand(IMAGES, 3, 32, 32)
 def work():
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=BFLOAT16):
-        for _ in range(20):
+        for _ in range(10_000 // IMAGES):
             network(images)
 """
 UPLOADS = """
@@ -87,6 +87,37 @@ function = load_attribute(CONFIG.function, "attack")
 def work():
     attack_networks(Networks(weights, rates), function, request)
 """
+TRAINED_RUN = """
+import os
+from pathlib import Path
+import torch, yaml
+import leakbound
+from leakbound_lab.config.reading import config_of
+from leakbound_lab.jobs.job import code_of
+try:
+    from leakbound_lab.steps.job_list import job_list
+    from leakbound_lab.steps.step_command import make_result
+except ModuleNotFoundError:  # of before the library and the lab were two packages
+    from leakbound.cli.steps.job_list import job_list
+    from leakbound.cli.steps.several import make_result
+torch.set_num_threads(1)
+values = yaml.safe_load(Path(PRESET).read_text())
+catalogue = Path(leakbound.__file__).parents[2] / "config" / "figures"
+jobs = job_list(config_of({**values, "catalogue": str(catalogue)}, PRESET))
+run = "digits/mlp/natural-1/n400-b32"
+for step, name in {"prepare": "digits", "covariance": "digits/aux", "spectrum": "digits/natural",
+                   "calibrate": "digits/natural-1", "train": run}.items():
+    for job in jobs.of(step):
+        if job.name in (name, "digits/members"):
+            make_result(job)
+made = [(job, code_of(job)) for step in ("references", "attack") for job in jobs.of(step)
+        if f"{job.name}/".startswith(f"{run}/")]
+def work():
+    for job, code in made:
+        for path in job.outputs.values():
+            Path(path).unlink(missing_ok=True)
+        make_result(job, code)
+"""
 ENGINE = """
 import numpy as np, torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -111,12 +142,14 @@ print(time.process_time() - began)
 """
 COMMAND = "import sys\nsys.argv = ['leakbound', *WORDS]\nmain()\n"
 INSIDE = {
-    "forward": "BFLOAT16 = False" + FORWARD,
-    "forward, bfloat16": "BFLOAT16 = True" + FORWARD,
+    "forward, 1,000 images": "BFLOAT16, IMAGES = False, 1_000" + FORWARD,
+    "forward, 500 images": "BFLOAT16, IMAGES = False, 500" + FORWARD,
+    "forward, bfloat16": "BFLOAT16, IMAGES = True, 500" + FORWARD,
     "factors of uploads": UPLOADS,
     "moments, 1,000 of 3,072": MOMENTS,
     "membership, 120 networks": "ATTACK = 'membership'" + ATTACKS,
     "model inversion, 120 networks": "ATTACK = 'model_inversion'" + ATTACKS,
+    "attacks of a trained run": TRAINED_RUN,
     "engine, 50 batches of 64": ENGINE,
 }
 """Work that a process times by itself, after what it imports, and once before."""
@@ -132,14 +165,17 @@ CLONED = {
 """Commands in a new clone, with the environment of the checkout that it is of."""
 
 
-def _code(case: str, checkout: Path) -> str:
-    """Write the program of a case for a checkout, which may be of before the library and the lab were two packages."""
+def _code(case: str, checkout: Path, other: Path) -> str:
+    """Write the program of a case for a checkout, which may be of before the library and the lab were two packages.
+
+    The preset of both is that of the other checkout.
+    """
     if case in WHOLE:
         module, _, function = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["scripts"][
             "leakbound"
         ].partition(":")
         return f"from {module} import {function} as main\nWORDS = {WHOLE[case]!r}\n{COMMAND}"
-    work = f"WARM = True\n{INSIDE[case]}{CLOCK}"
+    work = f"WARM, PRESET = True, {str(other / 'config' / 'config.yaml')!r}\n{INSIDE[case]}{CLOCK}"
     one_package = not (checkout / "src" / "leakbound_lab").is_dir()
     return work.replace("leakbound_lab", "leakbound") if one_package else work
 
@@ -147,11 +183,11 @@ def _code(case: str, checkout: Path) -> str:
 def seconds(case: str, checkout: Path, other: Path) -> tuple[float, float]:
     """CPU seconds, user and system, and wall seconds of a case with the sources of a checkout.
 
-    The preset of the case ``quick`` is that of the other checkout.
+    The preset is that of the other checkout.
     """
     began = time.monotonic()
     if case not in CLONED:
-        return _process_seconds(case, checkout), time.monotonic() - began
+        return _process_seconds(case, checkout, other), time.monotonic() - began
     with tempfile.TemporaryDirectory() as folder:
         clone = _clone(checkout, Path(folder) / "clone")
         if case == "quick":
@@ -182,11 +218,11 @@ def _children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _process_seconds(case: str, checkout: Path) -> float:
+def _process_seconds(case: str, checkout: Path, other: Path) -> float:
     """CPU seconds, user and system, of a case that runs the sources of a checkout in this environment."""
     path = os.pathsep.join([str(checkout / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    code = _code(case, checkout)
+    code = _code(case, checkout, other)
     before = _children()
     with tempfile.TemporaryDirectory() as folder:  # so that no folder is imported by chance
         done = subprocess.run(
